@@ -1,0 +1,2 @@
+//! The `underspan` command.
+fn main() {}

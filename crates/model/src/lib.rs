@@ -1,0 +1,11 @@
+//! The nouns of Underspan: states, ledgers, and the rows that describe what was seen.
+//!
+//! Nothing here knows of BPF, HTTP or SQL.
+
+mod ledger;
+mod rows;
+mod state;
+
+pub use ledger::{Ledger, column};
+pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
+pub use state::{Class, STATES, State};
