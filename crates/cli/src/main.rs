@@ -1,2 +1,64 @@
-//! The `underspan` command.
-fn main() {}
+//! `underspan`: one file a subcommand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod agent;
+mod doctor;
+mod explain;
+mod failure;
+mod global;
+mod requests;
+mod run;
+mod server;
+mod sql;
+mod up;
+
+use failure::Failure;
+use global::Global;
+
+/// Every millisecond your APM cannot see, accounted for.
+#[derive(Parser)]
+#[command(name = "underspan", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Watch everything on this machine, until Ctrl-C
+    Up(up::Args),
+    /// Run a command and watch it and its children for as long as it lives
+    Run(run::Args),
+    /// Collect: watch this machine and send what is seen to the store
+    Agent(agent::Args),
+    /// Serve: take spans over OTLP, answer the API
+    Server(server::Args),
+    /// Recent requests, slowest first
+    Requests(requests::Args),
+    /// Where one request's time went, who is to blame, what to change
+    Explain(explain::Args),
+    /// Send a query to ClickHouse
+    Sql(sql::Args),
+    /// What can be seen here, tracker by tracker, and why not
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let result = match command {
+        Command::Up(args) => up::run(args, &global),
+        Command::Run(args) => run::run(args, &global),
+        Command::Agent(args) => agent::run(args, &global),
+        Command::Server(args) => server::run(args, &global),
+        Command::Requests(args) => requests::run(args, &global),
+        Command::Explain(args) => explain::run(args, &global),
+        Command::Sql(args) => sql::run(args, &global),
+        Command::Doctor(args) => doctor::run(args, &global),
+    };
+    result.unwrap_or_else(|error| Failure::report(&error))
+}

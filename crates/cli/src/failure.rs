@@ -1,0 +1,69 @@
+//! How a command fails: one line that says what and why, one that says what to do, and a status.
+
+use std::error::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Something went wrong and could not be put right. Usage errors (2) are clap's.
+pub(crate) const FAILED: u8 = 1;
+/// There is no request or trace with that id.
+pub(crate) const UNKNOWN_ID: u8 = 3;
+
+/// An error with a hint and an exit status. A command returns it like any other error.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    hint: Option<String>,
+    status: u8,
+}
+
+impl Failure {
+    /// An error whose message reads `what: why`.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Failure { message: message.into(), hint: None, status: FAILED }
+    }
+
+    /// What the user can do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The exit status, where it is not 1.
+    pub(crate) fn status(mut self, status: u8) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Prints any error as `underspan: what: why` and its hint, and returns the exit status.
+    pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+        eprintln!("underspan: {}", one_line(&format!("{error:#}")));
+        let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+        if let Some(hint) = failure.and_then(|failure| failure.hint.as_deref()) {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(failure.map_or(FAILED, |failure| failure.status))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {}
+
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_many_lines_is_printed_as_one() {
+        assert_eq!(one_line("store: refused\n  (code 62)\n"), "store: refused (code 62)");
+    }
+}

@@ -1,0 +1,15 @@
+//! `underspan server`.
+
+use std::process::ExitCode;
+
+use crate::Global;
+use crate::failure::Failure;
+
+/// Options of `underspan server`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+/// Runs the command.
+pub(crate) fn run(_args: Args, _global: &Global) -> anyhow::Result<ExitCode> {
+    Err(Failure::new("server: not in this build yet").into())
+}
