@@ -77,7 +77,10 @@ pub enum Error {
 
 impl Error {
     /// For `map_err` on file operations.
-    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    pub(crate) fn file(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(io::Error) -> Error + use<> {
         let path = path.to_owned();
         move |source| Error::File { action, path, source }
     }

@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The agent: which processes to watch, what their threads are called, and how rows reach the store.
+//!
+//! Each module has one responsibility; none of them knows of BPF programs or of a tracker's events.
+
+mod clock;
+mod error;
+mod losses;
+pub mod rows;
+mod spool;
+
+pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
+pub use error::{Error, Result};
+pub use losses::{Loss, Losses, Reason};
+pub use spool::{DEFAULT_MAX_BYTES as SPOOL_MAX_BYTES, Options as SpoolOptions, Rejected, Spool};
