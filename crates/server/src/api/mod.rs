@@ -1,0 +1,37 @@
+//! The HTTP API: JSON with the field names of the tables, and `/metrics`.
+
+mod metrics;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
+
+use crate::spans::intake::Intake;
+
+/// What needs no store: health and metrics.
+pub(crate) fn router(intake: Intake) -> Router {
+    Router::new()
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .with_state(intake)
+}
+
+/// 200 while spans are taken, 503 with the cause while they are not.
+async fn health(State(intake): State<Intake>) -> impl IntoResponse {
+    match intake.queue.outage() {
+        None => (StatusCode::OK, Json(json!({"status": "ok"}))),
+        Some(cause) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({"status": "store_down", "cause": cause})),
+        ),
+    }
+}
+
+async fn metrics(State(intake): State<Intake>) -> impl IntoResponse {
+    let text = metrics::text(&intake.counters, intake.queue.queued(), intake.queue.outage());
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}

@@ -1,0 +1,200 @@
+//! The server's life: bind everything, serve until told to stop, then flush.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::transport::server::TcpIncoming;
+
+use crate::spans::counters::Counters;
+use crate::spans::intake::Intake;
+use crate::spans::queue::{Limits, Queue};
+use crate::spans::sink::SpanSink;
+use crate::spans::writer::Writer;
+use crate::{Config, Error, api, otlp};
+
+/// Open connections get this long to end once the server stops.
+const CONNECTION_GRACE: Duration = Duration::from_secs(3);
+/// Queued spans get this long to reach the store once the server stops.
+const FLUSH_GRACE: Duration = Duration::from_secs(10);
+
+const API: &str = "API";
+const OTLP_GRPC: &str = "OTLP over gRPC";
+const OTLP_HTTP: &str = "OTLP over HTTP";
+
+/// A server that has its ports and does not serve yet.
+pub struct Server<S> {
+    api: TcpListener,
+    otlp_grpc: Option<TcpListener>,
+    otlp_http: Option<TcpListener>,
+    sink: Arc<S>,
+    api_router: Router,
+    limits: Limits,
+}
+
+/// The addresses a server got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// API and `/metrics`.
+    pub api: SocketAddr,
+    /// OTLP over gRPC.
+    pub otlp_grpc: Option<SocketAddr>,
+    /// OTLP over HTTP.
+    pub otlp_http: Option<SocketAddr>,
+}
+
+impl<S: SpanSink> Server<S> {
+    /// Takes every port, or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PortInUse`] or [`Error::Bind`]; both name the address and the option to change it.
+    pub async fn bind(config: &Config, sink: S) -> Result<Self, Error> {
+        let api = bind(API, "--api", config.api).await?;
+        let otlp_grpc = match config.otlp_grpc {
+            Some(address) => Some(bind(OTLP_GRPC, "--otlp-grpc", address).await?),
+            None => None,
+        };
+        let otlp_http = match config.otlp_http {
+            Some(address) => Some(bind(OTLP_HTTP, "--otlp-http", address).await?),
+            None => None,
+        };
+        let limits = Limits::default();
+        let api_router = Router::new();
+        Ok(Server { api, otlp_grpc, otlp_http, sink: Arc::new(sink), api_router, limits })
+    }
+
+    /// Where it will listen.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not tell.
+    pub fn addresses(&self) -> io::Result<Addresses> {
+        let of = |listener: &TcpListener| listener.local_addr();
+        Ok(Addresses {
+            api: of(&self.api)?,
+            otlp_grpc: self.otlp_grpc.as_ref().map(of).transpose()?,
+            otlp_http: self.otlp_http.as_ref().map(of).transpose()?,
+        })
+    }
+
+    /// Serves until `shutdown` completes; then ends connections and writes what is queued.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Serve`] if a listener fails. Queued spans are flushed first.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let counters = Arc::new(Counters::default());
+        let queue = Arc::new(Queue::new(self.limits));
+        let intake = Intake { queue: queue.clone(), counters: counters.clone() };
+        let (set_deadline, deadline) = watch::channel(None);
+        let writer =
+            Writer { queue: queue.clone(), counters: counters.clone(), sink: self.sink, deadline };
+        let writer = tokio::spawn(writer.run());
+
+        let (stop, stopping) = watch::channel(false);
+        let api_router = self.api_router.merge(api::router(intake.clone()));
+        let mut listeners = vec![serve_http(API, self.api, api_router, stopping.clone())];
+        if let Some(listener) = self.otlp_http {
+            let router = otlp::http::router(intake.clone());
+            listeners.push(serve_http(OTLP_HTTP, listener, router, stopping.clone()));
+        }
+        if let Some(listener) = self.otlp_grpc {
+            listeners.push(serve_grpc(listener, intake, stopping));
+        }
+
+        let failure = tokio::select! {
+            () = shutdown => None,
+            failure = first_to_end(&mut listeners) => Some(failure),
+        };
+        // Order matters: no new spans, then none on the way, then write what is there.
+        let _ = stop.send(true);
+        end(listeners, CONNECTION_GRACE).await;
+        let _ = set_deadline.send(Some(Instant::now() + FLUSH_GRACE));
+        queue.close();
+        if let Err(error) = writer.await {
+            tracing::error!(%error, "the span writer failed");
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+async fn bind(
+    what: &'static str,
+    option: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortInUse { what, address, option },
+        _ => Error::Bind { what, address, option, source },
+    })
+}
+
+type Listener = JoinHandle<Result<(), Error>>;
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the server is gone, which is a stop too.
+    let _ = stopping.wait_for(|&stop| stop).await;
+}
+
+fn serve_http(
+    what: &'static str,
+    listener: TcpListener,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+) -> Listener {
+    tokio::spawn(async move {
+        axum::serve(listener, router)
+            .with_graceful_shutdown(stopped(stopping))
+            .await
+            .map_err(|source| Error::Serve { what, source: source.into() })
+    })
+}
+
+fn serve_grpc(listener: TcpListener, intake: Intake, stopping: watch::Receiver<bool>) -> Listener {
+    tokio::spawn(async move {
+        tonic::transport::Server::builder()
+            .add_routes(otlp::grpc::service(intake))
+            .serve_with_incoming_shutdown(TcpIncoming::from(listener), stopped(stopping))
+            .await
+            .map_err(|source| Error::Serve { what: OTLP_GRPC, source: source.into() })
+    })
+}
+
+/// Listeners serve for ever, so the first to end is a failure.
+async fn first_to_end(listeners: &mut Vec<Listener>) -> Error {
+    let ended = std::future::poll_fn(|context| {
+        for index in 0..listeners.len() {
+            if let std::task::Poll::Ready(result) =
+                Future::poll(std::pin::Pin::new(&mut listeners[index]), context)
+            {
+                drop(listeners.swap_remove(index));
+                return std::task::Poll::Ready(result);
+            }
+        }
+        std::task::Poll::Pending
+    });
+    let source = match ended.await {
+        Ok(Err(error)) => return error,
+        Ok(Ok(())) => "it ended by itself".into(),
+        Err(error) => error.into(),
+    };
+    Error::Serve { what: "a listener", source }
+}
+
+/// Waits for open connections, then cuts them off: a silent peer must not keep the server alive.
+async fn end(listeners: Vec<Listener>, grace: Duration) {
+    let deadline = Instant::now() + grace;
+    for mut listener in listeners {
+        if tokio::time::timeout_at(deadline, &mut listener).await.is_err() {
+            listener.abort();
+        }
+    }
+}

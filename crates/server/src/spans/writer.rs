@@ -1,0 +1,87 @@
+//! Writes queued spans to the store, one batch at a time, for as long as the server lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use underspan_store::Batch;
+
+use super::counters::Counters;
+use super::queue::Queue;
+use super::sink::{SinkError, SpanSink};
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Senders keep their spans this long after the store refused rows for good, so that a wrong schema
+/// or password costs a batch now and then, not every span.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// An insert that takes longer than this is given up and tried again.
+const INSERT_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(crate) struct Writer<S> {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) sink: Arc<S>,
+    /// Once set: when to give up what the store still does not take.
+    pub(crate) deadline: watch::Receiver<Option<Instant>>,
+}
+
+impl<S: SpanSink> Writer<S> {
+    /// Runs until the queue is closed and empty.
+    pub(crate) async fn run(mut self) {
+        while let Some(batch) = self.queue.take().await {
+            self.write(&batch).await;
+            self.queue.settled();
+        }
+    }
+
+    async fn write(&mut self, batch: &Batch) {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let Err(error) = self.insert(batch).await else {
+                self.counters.written.add(batch.rows);
+                self.queue.up();
+                return;
+            };
+            if !error.retryable {
+                tracing::error!(spans = batch.rows, %error, "the store refused spans for good");
+                self.counters.dropped_by_store.add(batch.rows);
+                self.queue.down(error.message, PAUSE_AFTER_REFUSAL, Some(PAUSE_AFTER_REFUSAL));
+                return;
+            }
+            tracing::warn!(spans = batch.rows, %error, "the store takes no spans, will try again");
+            self.queue.down(error.message, backoff.max(Duration::from_secs(1)), None);
+            if !self.sleep(backoff).await {
+                tracing::error!(spans = batch.rows, "lost: the store was down at shutdown");
+                self.counters.dropped_at_shutdown.add(batch.rows);
+                return;
+            }
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    async fn insert(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let limit = self.deadline.borrow().unwrap_or(Instant::now() + INSERT_TIMEOUT);
+        match tokio::time::timeout_at(limit, self.sink.insert(batch)).await {
+            Ok(result) => result,
+            Err(_) => Err(SinkError { message: "no answer in time".to_owned(), retryable: true }),
+        }
+    }
+
+    /// Waits before the next attempt, less when the server ends meanwhile. `false`: no more attempts.
+    async fn sleep(&mut self, backoff: Duration) -> bool {
+        let next = Instant::now() + backoff;
+        loop {
+            let deadline = *self.deadline.borrow_and_update();
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            let until = deadline.map_or(next, |deadline| next.min(deadline));
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return true,
+                Ok(()) = self.deadline.changed() => {}
+            }
+        }
+    }
+}
