@@ -1,0 +1,171 @@
+"""What a thread can know by itself about where its time went.
+
+A workload injects a delay, reads these clocks around it and *claims* what must be found in the store. The clocks are
+the kernel's own accounts, not Underspan's:
+
+- CLOCK_MONOTONIC for lengths, the Unix clock to find the rows;
+- CLOCK_THREAD_CPUTIME_ID for time on a CPU;
+- `/proc/thread-self/schedstat` for time in a run queue.
+
+What is left of the wall time was spent blocked. No clock here lets go of the GIL: reading one must not change what it
+measures. Standard library only, Python 3.8 and later.
+"""
+
+import atexit
+import collections
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+_libc = ctypes.PyDLL(None)  # PyDLL, unlike CDLL, keeps the GIL during the call
+_local = threading.local()
+_claims = []
+
+Instant = collections.namedtuple("Instant", "unix mono cpu delay slices")
+
+
+def _schedstat():
+    """Nanoseconds this thread spent in run queues, and how often it was switched in."""
+    if getattr(_local, "owner", None) != threading.get_native_id():
+        _local.owner = threading.get_native_id()  # a forked child inherits the file of its parent's thread
+        _local.fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        _local.buffer = ctypes.create_string_buffer(96)
+    length = _libc.pread(_local.fd, _local.buffer, 95, 0)
+    _, delay, slices = _local.buffer.raw[:length].split()
+    return int(delay), int(slices)
+
+
+def now():
+    """All clocks at one instant: if the thread lost its CPU between two of them, they are read again."""
+    while True:
+        delay, slices = _schedstat()
+        instant = Instant(time.time_ns(), time.monotonic_ns(), time.thread_time_ns(), delay, slices)
+        if _schedstat()[1] == slices:
+            return instant
+
+
+class Phase:
+    """A stretch of the calling thread's life, and what must be found of it."""
+
+    def __init__(self, label):
+        self.label = label
+
+    def __enter__(self):
+        thread = threading.current_thread()
+        self.who = {"pid": os.getpid(), "tid": threading.get_native_id(), "thread": thread.name}
+        self.begin = now()
+        return self
+
+    def __exit__(self, *_):
+        self.end = now()
+        self.wall = self.end.mono - self.begin.mono
+        self.cpu = self.end.cpu - self.begin.cpu
+        self.delay = self.end.delay - self.begin.delay
+        self.blocked = self.wall - self.cpu - self.delay
+
+    def claim(self, kind, **fields):
+        """Say what must be in the store about this phase."""
+        clocks = {"wall": self.wall, "cpu": self.cpu, "delay": self.delay, "blocked": self.blocked}
+        claim(kind, label=self.label, start=self.begin.unix, end=self.end.unix, clocks=clocks, **self.who, **fields)
+
+    def wait(self, state, at_least_ms, **culprit):
+        """The phase was one wait: one row of `waits`, as long as the thread was off its CPU."""
+        self.claim("wait", state=state, ns=self.wall - self.cpu, at_least=at_least_ms * 1_000_000, culprit=culprit)
+
+    def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
+        """Rows of `gil_wait` as long as `ns` together. Time in a run queue may lie inside a wait or between two."""
+        self.claim("gil_wait", ns=ns, ns_max=ns + self.delay, in_gc=in_gc, at_least=at_least_ms * 1_000_000,
+                   culprit=culprit)
+
+    def cell(self, state, at_least_ms, ns=None):
+        """What the thread's ledger must hold for `state` over the thread's whole life."""
+        self.claim("cell", states=state.split("+"), ns=self.blocked if ns is None else ns,
+                   at_least=at_least_ms * 1_000_000)
+
+
+def claim(kind, **fields):
+    _claims.append(dict(fields, kind=kind))
+
+
+class Thread(threading.Thread):
+    """A named thread that also claims its whole life: its ledger must sum to it, and split the way the kernel says."""
+
+    def __init__(self, name, work):
+        super().__init__(name=name, target=self._live)
+        self._work = work
+        self.error = None
+
+    def _live(self):
+        with Phase("whole life") as life:
+            try:
+                self._work()
+            except BaseException as error:
+                self.error = error
+                raise
+        life.claim("life")
+
+    def join(self):
+        """Waits for the thread; a workload with a failed thread has failed."""
+        super().join()
+        if self.error is not None:
+            raise RuntimeError("thread %s failed; its message is above" % self.name)
+
+
+def run(*threads):
+    """Starts threads together and waits for all of them."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def publish():
+    """Hands the claims to the harness; every process of a workload does so before it ends."""
+    lines = "".join(json.dumps(each) + "\n" for each in _claims).encode()
+    del _claims[:]
+    path = os.environ.get("TRUTH_CLAIMS")
+    if path is None:
+        sys.stdout.write(lines.decode())
+        return
+    out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(out, lines)
+    os.close(out)
+
+
+atexit.register(publish)
+
+
+class Child:
+    """A forked child that runs `work`; its claims are published, its result comes back through a pipe."""
+
+    def __init__(self, work, *args):
+        self._read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(write)
+            return
+        status = 1
+        try:
+            del _claims[:]
+            threading.current_thread().name = "MainThread"
+            result = json.dumps(work(*args))
+            publish()
+            os.write(write, result.encode())
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def result(self):
+        """Waits for the child to end."""
+        with os.fdopen(self._read) as pipe:
+            text = pipe.read()
+        os.waitpid(self.pid, 0)
+        if not text:
+            raise RuntimeError("a child of the workload failed; its message is above")
+        return json.loads(text)

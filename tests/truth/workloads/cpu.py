@@ -1,0 +1,88 @@
+"""More computing threads than CPUs, a CPU quota, and threads that move between CPUs."""
+
+import ctypes
+import os
+import time
+
+import cgroup
+from clock import Child, Phase, Thread, run
+
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def call_this_thread(name):
+    ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+
+
+def contention():
+    """Three processes on one CPU: the kernel's own figure for this thread's run queue time is the answer."""
+    cpu = min(os.sched_getaffinity(0))
+
+    def rival():
+        os.sched_setaffinity(0, {cpu})
+        call_this_thread("rival")
+        spin(0.7)
+
+    rivals = [Child(rival), Child(rival)]
+
+    def compute():
+        os.sched_setaffinity(0, {cpu})
+        with Phase("computes on a contended CPU") as phase:
+            spin(0.6)
+        phase.cell("runnable", at_least_ms=200, ns=phase.delay)
+        phase.cell("running", at_least_ms=100, ns=phase.wall - phase.delay)
+        phase.claim("holders", state="runnable", any_of=[rival.pid for rival in rivals])
+
+    run(Thread("computer", compute))
+    for rival in rivals:
+        rival.result()
+
+
+def quota():
+    """20 ms of every 100: what is not run is throttled, and the group's own counter says how long."""
+    group = cgroup.Group("truth-quota", quota_us=20_000, period_us=100_000)
+
+    def throttled():
+        group.join()
+        cpu = min(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpu})
+
+        def compute():
+            before = group.throttled_ns()
+            with Phase("computes beyond its quota") as phase:
+                spin(0.65)
+            counted = group.throttled_ns() - before
+            phase.cell("throttled", at_least_ms=200, ns=counted)
+            phase.cell("throttled+runnable", at_least_ms=200, ns=phase.delay)
+            phase.cell("running", at_least_ms=50, ns=phase.wall - phase.delay)
+
+        run(Thread("computer", compute))
+
+    try:
+        Child(throttled).result()
+    finally:
+        group.remove()
+
+
+def migration():
+    """A thread that runs, sleeps, and is moved to another CPU after every turn."""
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def move():
+        with Phase("moves between CPUs") as phase:
+            for turn in range(200):
+                os.sched_setaffinity(0, {cpus[turn % len(cpus)]})
+                spin(0.0005)
+                time.sleep(0.0005)
+        phase.cell("sleep", at_least_ms=100)
+
+    run(Thread("mover", move))
+
+
+contention()
+quota()
+migration()

@@ -1,0 +1,223 @@
+"""What a request looks like on the wire, how it is read and answered, and how its connection ends."""
+
+import os
+import queue
+import socket
+import struct
+import threading
+import time
+
+from clock import Child, Phase, Thread, claim, run
+from httpclock import Exchange, ask, connect, listen, now, text
+
+HANDLE_S = 0.04
+PAUSE_S = 0.06
+
+
+def accept(listener):
+    connection, _ = listener.accept()
+    return Exchange(connection, accepted=now())
+
+
+def play(path, serve, client, family=socket.AF_INET, **fields):
+    listener = listen(family)
+    asking = Child(client, listener, path)
+    done = []
+    run(Thread("server", lambda: done.append(serve(accept(listener)))))
+    done[0].claim(os.getpid(), path.split("?")[0], asking.result()["ready"], **fields)
+
+
+def simple(exchange, status=200):
+    exchange.read()
+    time.sleep(HANDLE_S)
+    exchange.answer(status)
+    return exchange
+
+
+def asks(listener, path):
+    return ask(connect(listener), text(path))
+
+
+def families():
+    for name, family in (("ipv4", socket.AF_INET), ("ipv6", socket.AF_INET6), ("unix", socket.AF_UNIX)):
+        play("/family/" + name, simple, asks, family, cells={"sleep": int(HANDLE_S * 1e9)})
+
+
+def what_was_said():
+    """Method, path without its query, status, trace."""
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+    def client(listener, path):
+        headers = "traceparent: 00-%s-%s-01\r\n" % (trace, span)
+        return ask(connect(listener), text(path, "POST", headers, b'{"a": 1}'))
+
+    play("/said/post?secret=1", lambda exchange: simple(exchange, 503), client, method="POST", trace_id=trace,
+         parent_span_id=span, bytes_in=len(text("/said/post?secret=1", "POST", "traceparent: 00-%s-%s-01\r\n" % (trace, span),
+                                                 b'{"a": 1}')))
+
+
+def several_reads():
+    def client(listener, path):
+        connection, message = connect(listener), text(path)
+        ready = now()
+        for piece in (message[:20], message[20:30], message[30:]):
+            connection.sendall(piece)
+            time.sleep(PAUSE_S)
+        connection.recv(1000)
+        return {"ready": ready}
+
+    def serve(exchange):
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += exchange.read()
+        exchange.answer()
+        return exchange
+
+    play("/several-reads", serve, client, cells={"net_read": int(2 * PAUSE_S * 1e9)}, bytes_in=len(text("/several-reads")))
+
+
+def half_closed():
+    def client(listener, path):
+        connection, ready = connect(listener), now()
+        connection.sendall(text(path))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1000)
+        return {"ready": ready}
+
+    def serve(exchange):
+        while exchange.read():
+            pass
+        time.sleep(HANDLE_S)
+        exchange.answer()
+        return exchange
+
+    play("/half-closed", serve, client)
+
+
+def reset():
+    """The client gives up and resets while the handler works: the request ends when the reset arrives."""
+    listener = listen()
+
+    def client():
+        connection, ready = connect(listener), now()
+        connection.sendall(text("/reset"))
+        time.sleep(PAUSE_S)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone = now()
+        connection.close()
+        return {"ready": ready, "gone": gone}
+
+    def serve():
+        exchange = accept(listener)
+        exchange.read()
+        time.sleep(2 * PAUSE_S)
+        try:
+            exchange.connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        except OSError:
+            pass
+        exchange.connection.close()
+        done.append(exchange)
+
+    done = []
+    asking = Child(client)
+    run(Thread("server", serve))
+    told = asking.result()
+    done[0].mark.update(sent=told["gone"], sent_tid=0, sent_thread="", status=0)
+    done[0].claim(os.getpid(), "/reset", told["ready"], end="reset")
+
+
+def closed_unanswered():
+    """The server hangs up without a word: the request ends then."""
+
+    def client(listener, path):
+        return ask(connect(listener), text(path))
+
+    def serve(exchange):
+        exchange.read()
+        time.sleep(HANDLE_S)
+        exchange.mark.update(sent=now(), sent_tid=0, sent_thread="", status=0)
+        exchange.connection.close()
+        return exchange
+
+    play("/closed", serve, client, end="closed")
+
+
+def never_asked():
+    """A client that connects, says nothing and goes is no request."""
+    listener = listen()
+
+    def client():
+        connect(listener).close()
+
+    def serve():
+        exchange = accept(listener)
+        exchange.read()
+
+    asking = Child(client)
+    begin = now()
+    run(Thread("mute", serve))
+    asking.result()
+    claim("no_request", pid=os.getpid(), thread="mute", label="a client that says nothing", start=begin, end=now())
+
+
+def answered_elsewhere():
+    listener = listen()
+    read = queue.Queue()
+    done = []
+
+    def reader():
+        exchange = accept(listener)
+        exchange.read()
+        read.put(exchange)
+        time.sleep(2 * HANDLE_S)
+
+    def answerer():
+        exchange = read.get()
+        time.sleep(HANDLE_S)
+        exchange.answer()
+        done.append(exchange)
+
+    asking = Child(asks, listener, "/answered-elsewhere")
+    run(Thread("reader", reader), Thread("answerer", answerer))
+    done[0].claim(os.getpid(), "/answered-elsewhere", asking.result()["ready"])
+
+
+def ledger_of_a_handler():
+    """A handler that sleeps, waits for a lock, and computes: its row's cells say how long each took."""
+    lock, held = threading.Lock(), threading.Event()
+    cells = {}
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.1)
+
+    def serve(exchange):
+        exchange.read()
+        holder = Thread("holder", hold)
+        holder.start()
+        held.wait()
+        with Phase("waits for a lock in a handler") as waits:
+            with lock:
+                pass
+        with Phase("sleeps in a handler") as sleeps:
+            time.sleep(HANDLE_S)
+        with Phase("computes in a handler") as computes:
+            sum(range(1_000_000))
+        exchange.answer()
+        holder.join()
+        cells.update(lock_wait=waits.blocked, sleep=sleeps.blocked, running=computes.wall - computes.delay)
+        return exchange
+
+    play("/ledger", serve, asks, cells=cells)
+
+
+families()
+what_was_said()
+several_reads()
+half_closed()
+reset()
+closed_unanswered()
+never_asked()
+answered_elsewhere()
+ledger_of_a_handler()

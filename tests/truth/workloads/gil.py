@@ -1,0 +1,67 @@
+"""A thread wants the GIL while a computing thread has it: in one long C call, and in ordinary bytecode."""
+
+import os
+import time
+
+from clock import Phase, Thread, run
+
+ASLEEP_S = 0.05
+ASLEEP_NS = int(ASLEEP_S * 1e9)
+
+
+def calibrate(seconds):
+    """How many numbers `sum` adds up in that time; it holds the GIL throughout."""
+    begin = time.perf_counter()
+    sum(range(2_000_000))
+    return int(2_000_000 * seconds / (time.perf_counter() - begin))
+
+
+def one_long_call():
+    numbers = calibrate(0.4)
+    asleep = []
+
+    def hold():
+        while not asleep:
+            time.sleep(0.001)
+        with Phase("computes in one C call") as phase:
+            sum(range(numbers))
+        phase.cell("running", at_least_ms=100, ns=phase.wall - phase.delay)
+
+    def want():
+        asleep.append(True)
+        with Phase("wants the GIL during one C call") as phase:
+            time.sleep(ASLEEP_S)
+        phase.gil_wait(phase.blocked - ASLEEP_NS, at_least_ms=100, holder_tid=holder.native_id, holder_thread="holder")
+        phase.cell("gil_wait", at_least_ms=100, ns=phase.blocked - ASLEEP_NS)
+
+    holder = Thread("holder", hold)
+    run(holder, Thread("wanter", want))
+
+
+def bytecode():
+    """The holder is asked to let go every 5 ms, so the other waits about that long, many times."""
+    stop = []
+
+    def compute():
+        while not stop:
+            pass
+
+    def want():
+        with Phase("wants the GIL during bytecode") as phase:
+            enough = time.monotonic() + 0.25
+            while time.monotonic() < enough:
+                os.stat("/")  # lets go of the GIL and blocks on nothing
+        stop.append(True)
+        phase.gil_wait(phase.blocked, at_least_ms=100, holder_tid=computer.native_id, holder_thread="computer")
+        phase.cell("gil_wait", at_least_ms=100)
+
+    computer = Thread("computer", compute)
+    wanter = Thread("wanter", want)
+    wanter.start()
+    computer.start()
+    wanter.join()
+    computer.join()
+
+
+one_long_call()
+bytecode()

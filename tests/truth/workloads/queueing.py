@@ -1,0 +1,147 @@
+"""Where a request waits before its handler: in the accept queue, for a worker thread, or nowhere at all."""
+
+import os
+import queue
+import select
+import socket
+import time
+
+from clock import Child, Thread, run
+from httpclock import Exchange, ask, connect, listen, now, text
+
+DELAY_S = 0.15
+SILENCE_S = 0.6
+
+
+def one_request(path, serve, client):
+    """`serve(listener)` answers one request and returns its exchange; `client(listener)` asks, and tells when."""
+    listener = listen()
+    asking = Child(client, listener, path)
+    exchanges = []
+    run(Thread("server", lambda: exchanges.append(serve(listener))))
+    told = asking.result()
+    exchanges[0].claim(os.getpid(), path, told["ready"])
+
+
+def asks_at_once(listener, path):
+    return ask(connect(listener), text(path))
+
+
+def asks_after_silence(listener, path):
+    connection = connect(listener)
+    time.sleep(SILENCE_S)
+    return ask(connection, text(path))
+
+
+def accept(listener):
+    connection, _ = listener.accept()
+    return Exchange(connection, accepted=now())
+
+
+def handle(exchange, seconds=0.05):
+    exchange.read()
+    time.sleep(seconds)
+    exchange.answer()
+    return exchange
+
+
+def accepts_late(listener):
+    time.sleep(DELAY_S)
+    return handle(accept(listener))
+
+
+def hands_off_late(listener):
+    exchange = accept(listener)
+    time.sleep(DELAY_S)
+    return handle(exchange)
+
+
+def reads_at_once(listener):
+    return handle(accept(listener))
+
+
+def reads_when_readable(listener):
+    exchange = accept(listener)
+    select.select([exchange.connection], [], [])
+    return handle(exchange)
+
+
+def accepts_late_into_silence(listener):
+    """The client's first byte comes after the late accept: nothing was waiting in the queue."""
+    time.sleep(DELAY_S)
+    return handle(accept(listener))
+
+
+def worker_threads():
+    """One thread accepts, others read: the classic threaded server, with both its workers busy."""
+    listener = listen()
+    paths = ["/workers/%d" % number for number in range(4)]
+    accepted = queue.Queue()
+    done = []
+
+    def work():
+        while True:
+            exchange = accepted.get()
+            if exchange is None:
+                return
+            done.append(handle(exchange, DELAY_S))
+
+    def dispatch():
+        for _ in paths:
+            accepted.put(accept(listener))
+        for _ in workers:
+            accepted.put(None)
+
+    def clients():
+        told, connections = [], [connect(listener) for _ in paths]
+        for connection, path in zip(connections, paths):
+            told.append(now())
+            connection.sendall(text(path))
+            time.sleep(0.01)
+        for connection in connections:
+            connection.recv(1000)
+        return told
+
+    workers = [Thread("worker-%d" % number, work) for number in range(2)]
+    asking = Child(clients)
+    run(Thread("acceptor", dispatch), *workers)
+    for exchange, path, ready in zip(sorted(done, key=lambda each: each.accepted), paths, asking.result()):
+        exchange.claim(os.getpid(), path, ready)
+
+
+def keep_alive():
+    """Idle time between two requests belongs to neither; a busy worker's time belongs to the one that waits."""
+    listener = listen()
+    paths = ["/kept/first", "/kept/after-idle", "/kept/handed-off-late"]
+
+    def client():
+        connection, told = connect(listener), []
+        for path in paths:
+            told.append(ask(connection, text(path))["ready"])
+            time.sleep(SILENCE_S / 2)
+        return told
+
+    def serve():
+        exchange = accept(listener)
+        done.append(handle(exchange))
+        for path in paths[1:]:
+            exchange = Exchange(exchange.connection)
+            select.select([exchange.connection], [], [])
+            if path.endswith("late"):
+                time.sleep(DELAY_S)
+            done.append(handle(exchange))
+
+    done = []
+    asking = Child(client)
+    run(Thread("server", serve))
+    for number, (exchange, path, ready) in enumerate(zip(done, paths, asking.result())):
+        exchange.claim(os.getpid(), path, ready, conn_request=number)
+
+
+one_request("/accept-queue", accepts_late, asks_at_once)
+one_request("/handoff", hands_off_late, asks_at_once)
+one_request("/silent/blocked-in-recv", reads_at_once, asks_after_silence)
+one_request("/silent/polled", reads_when_readable, asks_after_silence)
+one_request("/silent/accepted-late", accepts_late_into_silence, asks_after_silence)
+worker_threads()
+keep_alive()

@@ -1,0 +1,34 @@
+"""Small requests, one after another, on a server with nothing wrong: no explanation may find anything."""
+
+import os
+import time
+
+from clock import Child, Thread, claim, run
+from httpclock import Exchange, ask, connect, listen, now, text
+
+REQUESTS = 20
+listener = listen()
+
+
+def serve():
+    for _ in range(REQUESTS):
+        connection, _ = listener.accept()
+        exchange = Exchange(connection)
+        exchange.read()
+        sum(range(50_000))
+        exchange.answer()
+        connection.close()
+
+
+def client():
+    for number in range(REQUESTS):
+        ask(connect(listener), text("/quiet/%d" % number))
+        time.sleep(0.005)
+
+
+begin = now()
+asking = Child(client)
+run(Thread("server", serve))
+asking.result()
+claim("no_finding", pid=os.getpid(), label="%d ordinary requests" % REQUESTS, start=begin, end=now(), requests=REQUESTS,
+      path="/quiet/")
