@@ -1,0 +1,1 @@
+"""What starts, loads and judges the demo. The service it runs is in ../service."""

@@ -1,0 +1,1 @@
+"""A small shop: the kind of Django service whose slow requests the demo explains."""
