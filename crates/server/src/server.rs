@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::transport::server::TcpIncoming;
 
@@ -101,13 +101,14 @@ impl<S: SpanSink> Server<S> {
 
         let (stop, stopping) = watch::channel(false);
         let api_router = self.api_router.merge(api::router(intake.clone()));
-        let mut listeners = vec![serve_http(API, self.api, api_router, stopping.clone())];
+        let mut listeners = JoinSet::new();
+        listeners.spawn(serve_http(API, self.api, api_router, stopping.clone()));
         if let Some(listener) = self.otlp_http {
             let router = otlp::http::router(intake.clone());
-            listeners.push(serve_http(OTLP_HTTP, listener, router, stopping.clone()));
+            listeners.spawn(serve_http(OTLP_HTTP, listener, router, stopping.clone()));
         }
         if let Some(listener) = self.otlp_grpc {
-            listeners.push(serve_grpc(listener, intake, stopping));
+            listeners.spawn(serve_grpc(listener, intake, stopping));
         }
 
         let failure = tokio::select! {
@@ -116,7 +117,7 @@ impl<S: SpanSink> Server<S> {
         };
         // Order matters: no new spans, then none on the way, then write what is there.
         let _ = stop.send(true);
-        end(listeners, CONNECTION_GRACE).await;
+        end(listeners).await;
         let _ = set_deadline.send(Some(Instant::now() + FLUSH_GRACE));
         queue.close();
         if let Err(error) = writer.await {
@@ -137,64 +138,49 @@ async fn bind(
     })
 }
 
-type Listener = JoinHandle<Result<(), Error>>;
-
 async fn stopped(mut stopping: watch::Receiver<bool>) {
     // An error means that the server is gone, which is a stop too.
     let _ = stopping.wait_for(|&stop| stop).await;
 }
 
-fn serve_http(
+async fn serve_http(
     what: &'static str,
     listener: TcpListener,
     router: Router,
     stopping: watch::Receiver<bool>,
-) -> Listener {
-    tokio::spawn(async move {
-        axum::serve(listener, router)
-            .with_graceful_shutdown(stopped(stopping))
-            .await
-            .map_err(|source| Error::Serve { what, source: source.into() })
-    })
+) -> Result<(), Error> {
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stopped(stopping))
+        .await
+        .map_err(|source| Error::Serve { what, source: source.into() })
 }
 
-fn serve_grpc(listener: TcpListener, intake: Intake, stopping: watch::Receiver<bool>) -> Listener {
-    tokio::spawn(async move {
-        tonic::transport::Server::builder()
-            .add_routes(otlp::grpc::service(intake))
-            .serve_with_incoming_shutdown(TcpIncoming::from(listener), stopped(stopping))
-            .await
-            .map_err(|source| Error::Serve { what: OTLP_GRPC, source: source.into() })
-    })
+async fn serve_grpc(
+    listener: TcpListener,
+    intake: Intake,
+    stopping: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    tonic::transport::Server::builder()
+        .add_routes(otlp::grpc::service(intake))
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener), stopped(stopping))
+        .await
+        .map_err(|source| Error::Serve { what: OTLP_GRPC, source: source.into() })
 }
 
 /// Listeners serve for ever, so the first to end is a failure.
-async fn first_to_end(listeners: &mut Vec<Listener>) -> Error {
-    let ended = std::future::poll_fn(|context| {
-        for index in 0..listeners.len() {
-            if let std::task::Poll::Ready(result) =
-                Future::poll(std::pin::Pin::new(&mut listeners[index]), context)
-            {
-                drop(listeners.swap_remove(index));
-                return std::task::Poll::Ready(result);
-            }
-        }
-        std::task::Poll::Pending
-    });
-    let source = match ended.await {
-        Ok(Err(error)) => return error,
-        Ok(Ok(())) => "it ended by itself".into(),
-        Err(error) => error.into(),
+async fn first_to_end(listeners: &mut JoinSet<Result<(), Error>>) -> Error {
+    let source = match listeners.join_next().await {
+        Some(Ok(Err(error))) => return error,
+        Some(Err(error)) => error.into(),
+        Some(Ok(Ok(()))) | None => "it ended by itself".into(),
     };
     Error::Serve { what: "a listener", source }
 }
 
 /// Waits for open connections, then cuts them off: a silent peer must not keep the server alive.
-async fn end(listeners: Vec<Listener>, grace: Duration) {
-    let deadline = Instant::now() + grace;
-    for mut listener in listeners {
-        if tokio::time::timeout_at(deadline, &mut listener).await.is_err() {
-            listener.abort();
-        }
+async fn end(mut listeners: JoinSet<Result<(), Error>>) {
+    let all = async { while listeners.join_next().await.is_some() {} };
+    if tokio::time::timeout(CONNECTION_GRACE, all).await.is_err() {
+        listeners.shutdown().await;
     }
 }

@@ -44,9 +44,12 @@ pub(crate) fn text(counters: &Counters, queued: u64, outage: Option<String>) -> 
             ("shutdown", counters.dropped_at_shutdown.get()),
         ],
     );
-    page.single("underspan_otlp_malformed_requests_total", "counter", "OTLP/HTTP requests that could not be decoded.", {
-        counters.malformed_requests.get()
-    });
+    page.single(
+        "underspan_otlp_malformed_requests_total",
+        "counter",
+        "OTLP/HTTP requests that could not be decoded.",
+        counters.malformed_requests.get(),
+    );
     page.single("underspan_spans_queued", "gauge", "Spans accepted and not yet written.", queued);
     page.single("underspan_store_up", "gauge", "1 while the store takes spans.", {
         u64::from(outage.is_none())

@@ -14,20 +14,16 @@ use crate::spans::intake::Intake;
 
 /// What needs no store: health and metrics.
 pub(crate) fn router(intake: Intake) -> Router {
-    Router::new()
-        .route("/health", get(health))
-        .route("/metrics", get(metrics))
-        .with_state(intake)
+    Router::new().route("/health", get(health)).route("/metrics", get(metrics)).with_state(intake)
 }
 
 /// 200 while spans are taken, 503 with the cause while they are not.
 async fn health(State(intake): State<Intake>) -> impl IntoResponse {
     match intake.queue.outage() {
         None => (StatusCode::OK, Json(json!({"status": "ok"}))),
-        Some(cause) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            Json(json!({"status": "store_down", "cause": cause})),
-        ),
+        Some(cause) => {
+            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "store_down", "cause": cause})))
+        }
     }
 }
 

@@ -144,8 +144,7 @@ fn unavailable(encoding: Encoding, refused: &Refused) -> Response {
         Refused::Full { .. } => Code::ResourceExhausted,
         Refused::StoreDown { .. } | Refused::ShuttingDown { .. } => Code::Unavailable,
     };
-    let mut response =
-        encoding.failure(StatusCode::SERVICE_UNAVAILABLE, code, refused.to_string());
+    let mut response = encoding.failure(StatusCode::SERVICE_UNAVAILABLE, code, refused.to_string());
     let seconds = refused.retry_after().as_secs().max(1);
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
     response

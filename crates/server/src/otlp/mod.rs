@@ -3,7 +3,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
-mod json;
+pub(crate) mod json;
 
 /// The largest request, decompressed. Larger ones are refused.
 pub(crate) const MAX_REQUEST_BYTES: usize = 16 << 20;
