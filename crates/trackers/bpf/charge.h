@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Charging time to a ledger. Whoever moves a thread to another state settles it first, so the cells
+ * always sum to the time between `born` and `since`.
+ */
+#ifndef UNDERSPAN_CHARGE_H
+#define UNDERSPAN_CHARGE_H
+
+#include "maps.h"
+
+static __always_inline bool is_blocked(__u8 state)
+{
+	return state > STATE_THROTTLED;
+}
+
+/* Nanoseconds that the process has spent collecting garbage, up to `now`. */
+static __always_inline __u64 collection_time(__u32 tgid, __u64 now, __u32 *who)
+{
+	struct collections *c = bpf_map_lookup_elem(&collections, &tgid);
+	__u64 since, total;
+
+	if (!c)
+		return 0;
+	since = *(volatile __u64 *)&c->since;
+	total = *(volatile __u64 *)&c->total;
+	/* It ended in between: `total` may or may not have it yet. Read again. */
+	if (since != *(volatile __u64 *)&c->since) {
+		since = *(volatile __u64 *)&c->since;
+		total = *(volatile __u64 *)&c->total;
+	}
+	if (who)
+		*who = c->tid;
+	return total + (since && now > since ? now - since : 0);
+}
+
+/* How much of `elapsed`, slept waiting for the GIL, a sibling spent collecting. */
+static __always_inline __u64 collection_overlap(struct thread *t, __u64 now, __u64 elapsed)
+{
+	__u32 who = 0;
+	__u64 overlap = collection_time(t->tgid, now, &who) - t->gc_before;
+
+	if ((__s64)overlap <= 0 || who == t->tid)
+		return 0;
+	t->gil.gc_tid = who;
+	return overlap < elapsed ? overlap : elapsed;
+}
+
+/* Charges the time since the last settlement to the thread's state. */
+static __always_inline void settle(struct thread *t, __u64 now)
+{
+	__u64 elapsed = now - t->since;
+	__u8 state = t->state;
+
+	if ((__s64)elapsed <= 0)
+		return;
+	if (state == STATE_GIL_WAIT) {
+		__u64 gc = collection_overlap(t, now, elapsed);
+
+		t->ns[STATE_GC_WAIT] += gc;
+		t->gc_before += gc;
+		t->gil.gc_ns += gc;
+		elapsed -= gc;
+	}
+	if (state < STATES)
+		t->ns[state] += elapsed;
+	t->since = now;
+}
+
+static __always_inline __u8 on_cpu_state(const struct thread *t)
+{
+	return t->collecting ? STATE_GC_RUN : STATE_RUNNING;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The ledger of one thread, and the wait it is in. User space reads these straight from the map:
+ * `sum(ns) == since - born` tells it that what it copied was not torn.
+ */
+#ifndef UNDERSPAN_THREAD_H
+#define UNDERSPAN_THREAD_H
+
+#include "types.h"
+#include "states.h"
+#include "event.h"
+
+/* The wait that a thread is in, or has just left. */
+struct wait {
+	__u64 start;	 /* left the CPU */
+	__u64 woken;	 /* became ready, 0 while blocked */
+	__u64 futex;	 /* address, for futex waits */
+	__u64 sock;	 /* the kernel's struct sock, while the thread is blocked on it */
+	__u64 holder;	 /* pthread id of the GIL's holder */
+	__s32 syscall;	 /* number, -1 if none was in progress */
+	__s32 fd;
+	__u32 waker_tgid; /* 0: an interrupt */
+	__u32 waker_tid;
+	char waker_comm[COMM_LEN];
+	__u8 state; /* what the thread was blocked on; outlives the wake-up */
+	__u8 gil;   /* the futex is the GIL's */
+	__u8 _pad[6];
+};
+
+/* A wait for the GIL: a loop of short sleeps, merged (gil/gil.bpf.h). */
+struct gil_wait {
+	__u64 start;	 /* 0: none */
+	__u64 end;	 /* when its latest sleep ended on a CPU */
+	__u64 gc_ns;	 /* overlap with a sibling's collection */
+	__u64 runnable_ns;
+	__u64 holder;	 /* by weighted majority over the sleeps */
+	__u64 holder_ns; /* how long the holder was seen holding it */
+	__u64 holder_weight;
+	__u32 slices;
+	__u32 waker_tgid;
+	__u32 waker_tid;
+	__u32 gc_tid; /* who collected */
+	char waker_comm[COMM_LEN];
+};
+
+struct thread {
+	__u64 ns[STATES]; /* the ledger */
+	__u64 since;	  /* up to here the ledger is settled */
+	__u64 born;	  /* where it began */
+	__u64 gc_before;  /* the process's collection time when the current GIL sleep began */
+	__u64 pthread;	  /* pthread_self(): the thread's fs base */
+	__u64 shared_at;  /* when it last read a request while another was open */
+	struct wait wait;
+	struct gil_wait gil;
+	__u32 tgid;
+	__u32 tid;
+	__u32 open_requests; /* read, and nothing sent yet */
+	__u8 state;	     /* what time is charged to now */
+	__u8 collecting;     /* it is collecting garbage */
+	__u8 _pad[2];
+	char comm[COMM_LEN];
+};
+
+/* Collections of one process. Cumulative, so that an overlap is a difference. */
+struct collections {
+	__u64 total;   /* nanoseconds in finished collections */
+	__u64 since;   /* when the current one began, 0 if none */
+	__u64 started[3];   /* generation_stats[].collections when it began */
+	__u64 collected[3]; /* generation_stats[].collected when it began */
+	__u64 cpu_before;   /* the collecting thread's gc_run when it began */
+	__s32 generation;   /* the probe's argument, -1 if none */
+	__u32 tid;	    /* who collects, or collected last */
+};
+
+#endif

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The ledger: on every context switch of a watched thread, the time since the last one is charged to
+ * the state that ends. A wait is split where the thread is woken.
+ *
+ * Who writes a thread's ledger is ordered by the scheduler itself: its own CPU while it leaves or
+ * enters, the waker (under the thread's pi_lock) while it is blocked, and nobody else.
+ */
+#include "../bpf/charge.h"
+#include "../bpf/emit.h"
+#include "../bpf/interrupt.h"
+#include "classify.bpf.h"
+#include "ledger.h"
+
+/* Ready but held back by its cgroup's quota? */
+static __always_inline __u8 ready_state(struct task_struct *task)
+{
+	struct cfs_rq *queue;
+
+	if (!bpf_core_field_exists(queue->throttle_count))
+		return STATE_RUNNABLE;
+	queue = task->se.cfs_rq;
+	return queue && queue->throttle_count > 0 ? STATE_THROTTLED : STATE_RUNNABLE;
+}
+
+static __always_inline void begin_wait(struct thread *t, __u64 now)
+{
+	struct wait *w = &t->wait;
+
+	w->start = now;
+	w->woken = 0;
+	w->futex = 0;
+	w->sock = 0;
+	w->holder = 0;
+	w->syscall = -1;
+	w->fd = -1;
+	w->waker_tgid = 0;
+	w->waker_tid = 0;
+	w->gil = 0;
+}
+
+static __always_inline void leave_cpu(struct task_struct *task, bool blocks, __u64 now)
+{
+	__u32 tid = task->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	__u8 state;
+
+	if (!t)
+		return;
+	settle(t, now);
+	begin_wait(t, now);
+	if (blocks) {
+		state = classify(t, task, now, true);
+		if (!t->wait.gil)
+			gil_wait_flush(t);
+	} else {
+		state = ready_state(task);
+	}
+	t->wait.state = state;
+	t->state = state;
+}
+
+static __always_inline void fill_peer(struct wait_event *e, struct sock *sk)
+{
+	struct sock_common *c = &sk->__sk_common;
+	__u16 family = sk ? BPF_CORE_READ(c, skc_family) : 0;
+
+	if (family == AF_INET6)
+		bpf_core_read(e->peer, 16, &c->skc_v6_daddr);
+	else if (family == AF_INET)
+		bpf_core_read(e->peer, 4, &c->skc_daddr);
+	e->family = family;
+	if (family == AF_INET || family == AF_INET6) {
+		e->peer_port = bpf_ntohs(BPF_CORE_READ(c, skc_dport));
+		e->local_port = BPF_CORE_READ(c, skc_num);
+	}
+}
+
+static __always_inline void emit_wait(struct thread *t, struct task_struct *instead, __u64 now)
+{
+	struct wait_event *e = reserve(TRACKER_LEDGER, sizeof(*e));
+	struct wait *w = &t->wait;
+
+	if (!e)
+		return;
+	__builtin_memset(e, 0, sizeof(*e));
+	fill_header(&e->h, EVENT_WAIT, t, w->start);
+	e->duration = now - w->start;
+	if (w->woken)
+		e->runnable = now - w->woken;
+	else if (!is_blocked(w->state))
+		e->runnable = e->duration;
+	e->futex = w->futex;
+	e->syscall = w->syscall;
+	e->fd = w->fd;
+	e->waker_tgid = w->waker_tgid;
+	e->waker_tid = w->waker_tid;
+	__builtin_memcpy(e->waker_comm, w->waker_comm, COMM_LEN);
+	e->instead_tgid = instead->tgid;
+	e->instead_tid = instead->pid;
+	bpf_probe_read_kernel(e->instead_comm, COMM_LEN, &instead->comm);
+	e->state = w->state;
+	fill_peer(e, (struct sock *)w->sock);
+	submit(e);
+}
+
+static __always_inline void enter_cpu(struct task_struct *task, struct task_struct *instead,
+				      __u64 now)
+{
+	__u32 tid = task->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!t)
+		return;
+	settle(t, now);
+	t->state = on_cpu_state(t);
+	if (t->wait.gil)
+		gil_sleep_end(t, now);
+	else if (t->wait.start && now - t->wait.start >= config.wait_threshold_ns)
+		emit_wait(t, instead, now);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (prev->pid)
+		leave_cpu(prev, !preempt && prev_state != TASK_RUNNING, now);
+	if (next->pid)
+		enter_cpu(next, prev, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(ledger_waking, struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	__u64 now;
+
+	if (!t || !is_blocked(t->state))
+		return 0;
+	now = bpf_ktime_get_ns();
+	settle(t, now);
+	t->wait.woken = now;
+	t->state = ready_state(task);
+	if (in_interrupt())
+		return 0;
+	now = bpf_get_current_pid_tgid();
+	t->wait.waker_tgid = now >> 32;
+	t->wait.waker_tid = now;
+	bpf_get_current_comm(t->wait.waker_comm, COMM_LEN);
+	return 0;
+}

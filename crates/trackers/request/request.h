@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Records of the request tracker. A request is told in parts: read, sent (again for every further
+ * write), end. User space puts them together by id.
+ */
+#ifndef UNDERSPAN_REQUEST_H
+#define UNDERSPAN_REQUEST_H
+
+#include "../bpf/event.h"
+#include "../bpf/states.h"
+
+#define REQUEST_HEAD 2048 /* first bytes of a request: enough for the traceparent header */
+#define ANSWER_HEAD 16	  /* first bytes of an answer: "HTTP/1.1 200 OK" */
+
+enum request_end {
+	END_NOT,
+	END_NEXT,   /* the next request was read, or an attempt to read found nothing */
+	END_CLOSED, /* the server closed */
+	END_PEER_CLOSED,
+	END_RESET,
+};
+
+/* The first bytes were read. Only head_len bytes of the head are sent. */
+struct request_read_event {
+	struct event_header h; /* time: when it was read */
+	__u64 id;
+	__u64 ready;	/* first byte in the kernel, 0 if not seen */
+	__u64 accepted; /* 0: not seen, or not this connection's first request */
+	__u32 accept_tid;
+	__u32 number; /* of its connection, from 0 */
+	__u8 peer[16];
+	__u8 local[16];
+	__u16 peer_port;
+	__u16 local_port;
+	__u16 family;
+	__u16 head_len;
+	__u32 bytes;
+	__u32 _pad;
+	__u8 head[REQUEST_HEAD];
+};
+
+/* Bytes of the answer were sent, or the request ended. */
+struct request_sent_event {
+	struct event_header h; /* tid: who sent; time: when */
+	__u64 id;
+	__u64 bytes_in;
+	__u64 bytes_out;
+	__u64 ns[STATES]; /* the reading thread's time since it read the request */
+	__u32 number;
+	__u32 ledger_ok; /* 0: the reading thread is gone, or its ledger could not be read */
+	__u8 end;	 /* enum request_end */
+	__u8 shared_thread;
+	__u8 answered; /* something was sent */
+	__u8 answer_len;
+	__u8 _pad[4];
+	char answer[ANSWER_HEAD];
+};
+
+#endif
