@@ -1,0 +1,76 @@
+"""Errors as ClickHouse's clients know them: a code, a name, a text, an HTTP status."""
+
+from __future__ import annotations
+
+import re
+
+# ClickHouse's numbers for the errors this host raises itself.
+SYNTAX_ERROR = 62
+CANNOT_DECOMPRESS = 271
+CHECKSUM_DOESNT_MATCH = 40
+BAD_ARGUMENTS = 36
+NOT_IMPLEMENTED = 48
+UNKNOWN_COMPRESSION_METHOD = 89
+INCORRECT_DATA = 117
+ABORTED = 236
+UNEXPECTED_END_OF_FILE = 3
+TOO_LARGE_STRING_SIZE = 131
+AUTHENTICATION_FAILED = 516
+
+_NAMES = {
+    SYNTAX_ERROR: "SYNTAX_ERROR",
+    CANNOT_DECOMPRESS: "CANNOT_DECOMPRESS",
+    CHECKSUM_DOESNT_MATCH: "CHECKSUM_DOESNT_MATCH",
+    BAD_ARGUMENTS: "BAD_ARGUMENTS",
+    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
+    UNKNOWN_COMPRESSION_METHOD: "UNKNOWN_COMPRESSION_METHOD",
+    INCORRECT_DATA: "INCORRECT_DATA",
+    ABORTED: "ABORTED",
+    UNEXPECTED_END_OF_FILE: "UNEXPECTED_END_OF_FILE",
+    TOO_LARGE_STRING_SIZE: "TOO_LARGE_STRING_SIZE",
+    AUTHENTICATION_FAILED: "AUTHENTICATION_FAILED",
+}
+
+# The statuses ClickHouse's HTTP handler gives; any other code is a 500.
+_STATUS = {
+    **dict.fromkeys((6, 26, 27, 32, 33, 36, 38, 40, 41, 43, 44, 53, 62, 72, 117, 271, 457), 400),
+    **dict.fromkeys((3, 89), 400),
+    516: 403,
+    **dict.fromkeys((46, 47, 50, 56, 60, 63, 73, 81, 115), 404),
+    159: 408,
+    131: 413,
+    48: 501,
+    **dict.fromkeys((202, 236, 241), 503),
+}
+
+_CODE = re.compile(r"Code: (\d+)\. DB::\w*Exception: ")
+_NAME = re.compile(r"\. ?\([A-Z0-9_]+\)\s*$")
+
+
+class StoreError(Exception):
+    """What a client is told when a request fails."""
+
+    def __init__(self, code: int, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.status = status or _STATUS.get(code, 500)
+
+    @classmethod
+    def own(cls, code: int, text: str, status: int | None = None) -> StoreError:
+        """An error of this host, worded as ClickHouse words its own."""
+        return cls(code, f"Code: {code}. DB::Exception: {text} ({_NAMES[code]})", status)
+
+    @classmethod
+    def of_engine(cls, error: Exception) -> StoreError:
+        """An error of the engine, whose text starts with its code."""
+        text = str(error).strip()
+        first = _CODE.search(text)
+        if first is None:
+            return cls(1002, f"Code: 1002. DB::Exception: {text} (UNKNOWN_EXCEPTION)")
+        text = text[first.start() :]
+        # An error while reading inserted data is wrapped once more, with the same code.
+        inner = _CODE.match(text, first.end() - first.start())
+        if inner and inner.group(1) == first.group(1):
+            text = _NAME.sub("", text[inner.start() :])
+        return cls(int(first.group(1)), text)
