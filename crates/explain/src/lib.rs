@@ -1,1 +1,24 @@
-//! Placeholder.
+//! Where one request's time went, who is to blame, what to change.
+//!
+//! Pure functions: a request, its spans and the rows around it go in, findings come out. No I/O, no
+//! clocks, and no order of the rows that would matter. A culprit is named only where rows show it;
+//! one false accusation costs more than ten unknowns.
+
+mod case;
+mod compare;
+mod evidence;
+mod explanation;
+mod finding;
+mod interval;
+mod rules;
+mod spans;
+mod window;
+pub mod words;
+
+pub use compare::{CauseChange, Comparison, RouteChange, Summary, compare};
+pub use evidence::{Evidence, Process};
+pub use explanation::{Explanation, Unknown, explain};
+pub use finding::{
+    Culprit, Finding, INTERFERENCE, Kind, PROOF, Part, Relation, RowRef, Threshold, WORK,
+};
+pub use spans::{Match, SpanView};

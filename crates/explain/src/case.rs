@@ -1,0 +1,264 @@
+//! One request's evidence, put in order for the rules, and how a rule states what it found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use underspan_model::{GcPause, GilWait, Request, State, Wait};
+
+use crate::Evidence;
+use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Threshold};
+use crate::interval::{Cover, Interval};
+use crate::window::{Window, is_gil};
+use crate::words;
+
+/// Rows of the request's process, sorted, so that no rule can depend on the order they came in.
+pub(crate) struct Case<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) window: Window,
+    pub(crate) evidence: &'a Evidence,
+    pub(crate) waits: Vec<&'a Wait>,
+    pub(crate) pauses: Vec<&'a GcPause>,
+    pub(crate) gil_waits: Vec<&'a GilWait>,
+    pub(crate) siblings: Vec<&'a Request>,
+    /// What child spans cover.
+    pub(crate) visible: Cover,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(
+        request: &'a Request,
+        evidence: &'a Evidence,
+        window: Window,
+        visible: Cover,
+    ) -> Self {
+        let here = |host: &str, pid: u32| host == request.host && pid == request.pid;
+        let mut waits: Vec<_> = evidence.waits.iter().filter(|w| here(&w.host, w.pid)).collect();
+        waits.sort_by_key(|w| {
+            let blame = (w.holder_tid, w.waker_tid, &w.holder_thread, &w.waker_thread, &w.peer);
+            (w.start_time, w.tid, w.duration_ns, w.state, w.futex_addr, blame)
+        });
+        let mut pauses: Vec<_> =
+            evidence.gc_pauses.iter().filter(|p| here(&p.host, p.pid)).collect();
+        pauses.sort_by_key(|p| {
+            (p.start_time, p.tid, p.duration_ns, p.generation, p.collected, &p.thread)
+        });
+        let mut gil_waits: Vec<_> =
+            evidence.gil_waits.iter().filter(|w| here(&w.host, w.pid)).collect();
+        gil_waits.sort_by_key(|w| {
+            (w.start_time, w.tid, w.duration_ns, w.holder_tid, w.holder_ns, &w.holder_thread)
+        });
+        let mut seen = BTreeSet::from([request.request_id.as_str()]);
+        let mut siblings: Vec<_> =
+            evidence.siblings.iter().filter(|s| here(&s.host, s.pid)).collect();
+        siblings.sort_by_key(|s| (s.start_time, s.tid, &s.request_id, s.duration_ns));
+        siblings.retain(|s| seen.insert(&s.request_id));
+        Case { request, window, evidence, waits, pauses, gil_waits, siblings, visible }
+    }
+
+    /// Whether `ns` is worth a finding.
+    pub(crate) fn worth(&self, ns: u64, threshold: Threshold) -> bool {
+        threshold.reached(ns, self.window.whole.len())
+    }
+
+    /// The waits of a thread in some states, with what of each lies in the window.
+    pub(crate) fn waits_of(
+        &self,
+        tid: u32,
+        within: Interval,
+        state: impl Fn(State) -> bool,
+    ) -> Vec<(&'a Wait, Interval)> {
+        let of_thread = self.waits.iter().filter(|w| w.tid == tid && state(w.state));
+        clipped(of_thread.map(|w| (*w, Interval::new(w.start_time, w.duration_ns))), within)
+    }
+
+    /// When a thread waited for the GIL, by both tables that tell.
+    pub(crate) fn gil_cover(&self, tid: u32, within: Interval) -> Cover {
+        let waits = self.waits_of(tid, within, is_gil).into_iter().map(|(_, part)| part);
+        let gil = self.gil_waits.iter().filter(|w| w.tid == tid);
+        let gil = gil.map(|w| Interval::new(w.start_time, w.duration_ns).overlap(within));
+        waits.chain(gil).collect()
+    }
+
+    /// The request that a thread was serving for most of the given time.
+    pub(crate) fn serving(&self, tid: u32, during: &Cover) -> Option<&'a Request> {
+        let overlap = |r: &Request| during.within(Window::of(r).handler).total();
+        let served = self.siblings.iter().filter(|r| r.tid == tid).map(|r| (overlap(r), *r));
+        let (ns, request) = served.max_by_key(|(ns, r)| (*ns, &r.request_id))?;
+        (ns > 0).then_some(request)
+    }
+
+    /// A culprit that is a thread of this process.
+    pub(crate) fn thread(&self, tid: u32, name: &str, ns: u64, during: &Cover) -> Culprit {
+        let serving = self.serving(tid, during);
+        Culprit {
+            host: self.request.host.clone(),
+            pid: self.request.pid,
+            tid,
+            thread: name.to_owned(),
+            request_id: serving.map(|r| r.request_id.clone()).unwrap_or_default(),
+            route: serving.map(route).unwrap_or_default(),
+            ..Culprit::new(ns)
+        }
+    }
+
+    /// Names one thread if it alone accounts for enough of `total`; several if only together they do.
+    pub(crate) fn blame(
+        &self,
+        suspects: &BTreeMap<u32, Suspect>,
+        total: u64,
+        during: &Cover,
+    ) -> Option<Culprit> {
+        let mut ranked: Vec<_> = suspects.iter().filter(|(_, s)| s.ns > 0).collect();
+        ranked.sort_by_key(|(tid, s)| (std::cmp::Reverse(s.ns), **tid));
+        let (tid, top) = ranked.first()?;
+        if proven(top.ns, total) {
+            return Some(self.thread(**tid, &top.name, top.ns.min(total), during));
+        }
+        let together = ranked.iter().fold(0u64, |sum, (_, s)| sum.saturating_add(s.ns));
+        proven(together, total).then(|| Culprit {
+            thread: several(&ranked.iter().map(|(_, s)| s.name.as_str()).collect::<Vec<_>>()),
+            host: self.request.host.clone(),
+            pid: self.request.pid,
+            ..Culprit::new(together.min(total))
+        })
+    }
+
+    /// Starts a finding of these parts.
+    pub(crate) fn draft(&self, kind: Kind, parts: &[(&'static str, u64)]) -> Draft {
+        let whole = self.window.whole.len();
+        let parts: Vec<_> = parts
+            .iter()
+            .filter(|(_, ns)| *ns > 0)
+            .map(|&(part, ns)| Part { part, ns, fraction: words::fraction(ns, whole) })
+            .collect();
+        let ns = parts.iter().map(|part| part.ns).sum();
+        Draft(Finding {
+            kind,
+            relation: Relation::Unknown,
+            ns,
+            fraction: words::fraction(ns, whole),
+            hidden_ns: 0,
+            in_spans_ns: 0,
+            parts,
+            culprit: None,
+            evidence: Vec::new(),
+            evidence_rows: 0,
+            text: String::new(),
+            advice: String::new(),
+        })
+    }
+}
+
+/// How long a thread was seen to be in the way, and its name.
+#[derive(Default)]
+pub(crate) struct Suspect {
+    pub(crate) name: String,
+    pub(crate) ns: u64,
+}
+
+impl Suspect {
+    pub(crate) fn add(&mut self, name: &str, ns: u64) {
+        self.ns = self.ns.saturating_add(ns);
+        if self.name.is_empty() {
+            name.clone_into(&mut self.name);
+        }
+    }
+}
+
+/// A finding in the making.
+pub(crate) struct Draft(Finding);
+
+impl Draft {
+    pub(crate) fn relation(mut self, relation: Relation) -> Self {
+        self.0.relation = relation;
+        self
+    }
+
+    pub(crate) fn culprit(mut self, culprit: Option<Culprit>) -> Self {
+        self.0.culprit = culprit;
+        self
+    }
+
+    /// Where in time the finding lies, as far as rows tell.
+    pub(crate) fn located(mut self, case: &Case<'_>, at: &Cover) -> Self {
+        let hidden = at.subtract(&case.visible).total();
+        self.0.hidden_ns = hidden.min(self.0.ns);
+        self.0.in_spans_ns = at.intersect(&case.visible).total().min(self.0.ns - self.0.hidden_ns);
+        self
+    }
+
+    /// The rows behind it: the longest overlaps are cited.
+    pub(crate) fn rows(mut self, mut rows: Vec<(u64, RowRef)>) -> Self {
+        rows.sort_by(|(a, left), (b, right)| {
+            let key = |r: &RowRef| (r.table, r.start_time, r.tid, r.duration_ns);
+            b.cmp(a).then_with(|| key(left).cmp(&key(right)))
+        });
+        self.0.evidence_rows = rows.len();
+        self.0.evidence = rows.into_iter().take(Finding::MAX_ROWS).map(|(_, row)| row).collect();
+        self
+    }
+
+    pub(crate) fn say(mut self, text: String, advice: impl Into<String>) -> Finding {
+        self.0.text = text;
+        self.0.advice = advice.into();
+        self.0
+    }
+}
+
+/// Whether rows show enough of the time.
+pub(crate) fn proven(shown: u64, total: u64) -> bool {
+    total > 0 && shown as f64 >= PROOF * total as f64
+}
+
+/// `GET /export`, or the thread's peer where the bytes were not HTTP.
+pub(crate) fn route(request: &Request) -> String {
+    match (request.method.is_empty(), request.path.is_empty()) {
+        (true, true) => String::new(),
+        _ => format!("{} {}", request.method, request.path).trim().to_owned(),
+    }
+}
+
+/// ` (serving GET /export)`, or nothing.
+pub(crate) fn serving_words(culprit: &Culprit) -> String {
+    if culprit.route.is_empty() { String::new() } else { format!(", serving {}", culprit.route) }
+}
+
+fn several(names: &[&str]) -> String {
+    let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > 3 { ", …" } else { "" };
+    format!("{} threads ({shown}{more})", names.len())
+}
+
+/// Rows with what of each lies in the window; those outside are left out.
+pub(crate) fn clipped<T>(
+    rows: impl Iterator<Item = (T, Interval)>,
+    within: Interval,
+) -> Vec<(T, Interval)> {
+    rows.map(|(row, interval)| (row, interval.overlap(within)))
+        .filter(|(_, part)| part.len() > 0)
+        .collect()
+}
+
+macro_rules! row_ref {
+    ($name:ident, $type:ty, $table:literal) => {
+        pub(crate) fn $name(row: &$type) -> RowRef {
+            RowRef {
+                table: $table,
+                host: row.host.clone(),
+                pid: row.pid,
+                tid: row.tid,
+                start_time: row.start_time,
+                duration_ns: row.duration_ns,
+                request_id: String::new(),
+            }
+        }
+    };
+}
+
+row_ref!(wait_row, Wait, "waits");
+row_ref!(gil_row, GilWait, "gil_wait");
+row_ref!(gc_row, GcPause, "gc_pause");
+row_ref!(plain_request_row, Request, "requests");
+
+pub(crate) fn request_row(request: &Request) -> RowRef {
+    RowRef { request_id: request.request_id.clone(), ..plain_request_row(request) }
+}

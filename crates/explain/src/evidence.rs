@@ -1,0 +1,47 @@
+//! What goes in.
+
+use serde::{Deserialize, Serialize};
+use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
+
+/// Everything known about one request. Rows may come in any order, and too many do no harm: what
+/// does not concern the request is ignored.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    /// The request. Without it only the spans can be told.
+    pub request: Option<Request>,
+    /// The spans of its trace, or those stamped with its thread.
+    pub spans: Vec<Span>,
+    /// Waits that overlap it: of the thread that read it, of the thread that accepted its
+    /// connection, and of other threads on the same futexes.
+    pub waits: Vec<Wait>,
+    /// Collections in its process that overlap it.
+    pub gc_pauses: Vec<GcPause>,
+    /// GIL waits that overlap it, of the thread that read it and of the one that accepted it.
+    pub gil_waits: Vec<GilWait>,
+    /// Other requests of its process that overlap it or came in the seconds before: they tell which
+    /// threads serve requests, what these were doing meanwhile, and how many requests arrived.
+    pub siblings: Vec<Request>,
+    /// What the threads of its process did, second by second.
+    pub thread_states: Vec<ThreadStates>,
+    /// Its process, if it is known.
+    pub process: Option<Process>,
+    /// Events that could not be recorded while it ran.
+    pub lost: Vec<LostEvents>,
+}
+
+/// A watched process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Its name.
+    pub process: String,
+    /// Its command line.
+    pub cmdline: String,
+    /// Its cgroup.
+    pub cgroup: String,
+    /// The version of the Python it runs, or empty.
+    pub python: String,
+    /// How its collections are seen: `usdt`, `symbol`, `watchpoint`, or why they are not.
+    pub gc_rung: String,
+}

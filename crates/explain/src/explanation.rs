@@ -1,0 +1,173 @@
+//! Putting it together.
+
+use serde::Serialize;
+use underspan_model::{LostEvents, Request, Span, State};
+
+use crate::case::Case;
+use crate::finding::{Finding, Part};
+use crate::spans::{self, SpanView};
+use crate::window::Window;
+use crate::{Evidence, rules, words};
+
+/// Where one request's time went. In JSON the request's own fields come first, under the table's
+/// names; `docs/explain.md` describes the rest.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The request's row.
+    #[serde(flatten)]
+    pub request: Request,
+    /// What the client waited: from the first byte in the kernel to the last byte of the answer.
+    pub client_wait_ns: u64,
+    /// The whole of it, part by part: the two queues, then the states of the handler's thread.
+    /// Sums to `client_wait_ns`.
+    pub parts: Vec<Part>,
+    /// What the spans say.
+    pub spans: SpanView,
+    /// Causes, longest first. No two share a nanosecond.
+    pub findings: Vec<Finding>,
+    /// Time of which not even the state is known.
+    pub unknown: Unknown,
+    /// Events that could not be recorded meanwhile.
+    pub lost: Vec<LostEvents>,
+    /// Their number.
+    pub lost_events: u64,
+    /// What limits this explanation, in words.
+    pub notes: Vec<String>,
+}
+
+/// Time that nothing is known of. Printed always, also when it is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Unknown {
+    /// `other_ns + unaccounted_ns`.
+    pub ns: u64,
+    /// Share of the request, from 0 to 1.
+    pub fraction: f64,
+    /// Blocked, cause not known.
+    pub other_ns: u64,
+    /// Handler time that is in no cell of the ledger.
+    pub unaccounted_ns: u64,
+    /// Time of findings whose culprit is not known. It is in known states, so not part of `ns`.
+    pub without_culprit_ns: u64,
+}
+
+/// Explains a request. `None` if the evidence has no request: then there is nothing but spans.
+pub fn explain(evidence: &Evidence) -> Option<Explanation> {
+    let request = evidence.request.as_ref()?;
+    let window = Window::of(request);
+    let whole = window.whole;
+    let (mut view, visible) = spans::view(request, whole, &evidence.spans);
+    let case = Case::new(request, evidence, window, visible);
+    let findings = rules::all(&case);
+    let masking = findings.iter().filter(|finding| !finding.kind.is_work());
+    view.masked_ns = masking.map(|finding| finding.in_spans_ns).sum::<u64>().min(view.visible_ns);
+    let lost = lost(&case);
+    let lost_events = lost.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
+    let unknown = unknown(&case, &findings);
+    Some(Explanation {
+        client_wait_ns: whole.len(),
+        parts: parts(&case),
+        notes: notes(&case, &view, lost_events),
+        spans: view,
+        findings,
+        unknown,
+        lost,
+        lost_events,
+        request: request.clone(),
+    })
+}
+
+fn parts(case: &Case<'_>) -> Vec<Part> {
+    let window = &case.window;
+    let part = |part, ns| Part { part, ns, fraction: words::fraction(ns, window.whole.len()) };
+    let mut parts = vec![
+        part("accept_queue", window.accept_queue.len()),
+        part("handoff", window.handoff.len()),
+    ];
+    if case.request.shared_thread != 0 {
+        parts.push(part("handler", window.handler.len()));
+    } else {
+        parts.extend(window.ledger.iter().map(|(state, ns)| part(state.name(), ns)));
+        parts.push(part("unaccounted", window.unaccounted));
+    }
+    parts
+}
+
+fn unknown(case: &Case<'_>, findings: &[Finding]) -> Unknown {
+    let (other_ns, unaccounted_ns) = match case.request.shared_thread {
+        0 => (case.window.ledger[State::Other], case.window.unaccounted),
+        _ => (0, 0),
+    };
+    let ns = other_ns + unaccounted_ns;
+    let blameless = findings.iter().filter(|f| f.relation == crate::Relation::Unknown);
+    Unknown {
+        ns,
+        fraction: words::fraction(ns, case.window.whole.len()),
+        other_ns,
+        unaccounted_ns,
+        without_culprit_ns: blameless.map(|f| f.ns).sum(),
+    }
+}
+
+/// Losses on the request's host that overlap it.
+fn lost(case: &Case<'_>) -> Vec<LostEvents> {
+    let whole = case.window.whole;
+    let overlaps = |row: &&LostEvents| {
+        let interval = crate::interval::Interval::new(row.start_time, row.duration_ns);
+        // A counter that was read at one instant still says that something was lost.
+        interval.overlap(whole).len() > 0 || whole.contains(row.start_time)
+    };
+    let mut lost: Vec<_> = case
+        .evidence
+        .lost
+        .iter()
+        .filter(|row| row.host == case.request.host && row.count > 0)
+        .filter(overlaps)
+        .cloned()
+        .collect();
+    lost.sort_by(|a, b| {
+        let key = |r: &LostEvents| (r.tracker.clone(), r.reason.clone(), r.start_time, r.count);
+        key(a).cmp(&key(b))
+    });
+    lost
+}
+
+fn notes(case: &Case<'_>, view: &SpanView, lost: u64) -> Vec<String> {
+    let mut notes = case.window.notes.clone();
+    let request = case.request;
+    if request.shared_thread != 0 {
+        notes.push(String::from(
+            "its thread served other requests meanwhile (an event loop): the ledger is the loop's, \
+             and this request's share of it cannot be known",
+        ));
+    }
+    if request.sent_tid != 0 && request.sent_tid != request.tid {
+        notes.push(format!(
+            "thread {} ({}) sent the answer; the ledger is that of the thread that read the request",
+            request.sent_thread, request.sent_tid
+        ));
+    }
+    if !matches!(request.end.as_str(), "sent" | "") {
+        notes.push(format!("the request did not end with an answer: {}", request.end));
+    }
+    if view.matched == spans::Match::Thread {
+        notes.push(String::from(
+            "the spans were matched by thread and time only (low confidence): the request carried no \
+             traceparent header",
+        ));
+    }
+    if lost > 0 {
+        notes.push(String::from(
+            "events were lost meanwhile: rows that would name a culprit may be missing; the ledger \
+             itself is exact",
+        ));
+    }
+    notes
+}
+
+/// The request's own span, if one matched.
+impl Explanation {
+    /// The span of this request at its server.
+    pub fn root(&self) -> Option<&Span> {
+        self.spans.root.as_ref()
+    }
+}

@@ -1,0 +1,162 @@
+//! Locks: the interpreter's, and every other.
+
+use std::collections::BTreeMap;
+
+use underspan_model::{State, Wait};
+
+use crate::case::{Case, Suspect, clipped, gil_row, proven, serving_words, wait_row};
+use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
+use crate::interval::{Cover, Interval};
+use crate::words;
+
+/// CPython asks the holder to let go every 5 ms. A wait this long with one holder means code that
+/// cannot be asked: an extension that computes without releasing the GIL.
+const UNINTERRUPTED_NS: u64 = 100_000_000;
+
+/// Waits for the GIL while nobody collected.
+pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
+    let ns = case.window.ledger[State::GilWait];
+    if !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    let tid = case.request.tid;
+    let own = case.gil_waits.iter().filter(|w| w.tid == tid);
+    let own = own.map(|w| (*w, Interval::new(w.start_time, w.duration_ns)));
+    let own = clipped(own, case.window.handler);
+    let waits = case.waits_of(tid, case.window.handler, |state| state == State::GilWait);
+
+    let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
+    for (wait, part) in own.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
+        // What a collection took of the wait is in another cell and another finding.
+        let held = wait.holder_ns.min(part.len()).saturating_sub(wait.gc_ns);
+        holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held);
+    }
+    if own.is_empty() {
+        for (wait, part) in waits.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
+            holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
+        }
+    }
+    let mut rows: Vec<_> = own.iter().map(|(w, part)| (part.len(), gil_row(w))).collect();
+    rows.extend(waits.iter().map(|(w, part)| (part.len(), wait_row(w))));
+
+    let collecting = case.pauses.iter().map(|p| Interval::new(p.start_time, p.duration_ns));
+    let at = case.gil_cover(tid, case.window.handler).subtract(&collecting.collect());
+    // A name is only as good as the rows: they must show the time to have been a GIL wait.
+    let culprit = Some(case.blame(&holders, ns, &at)).flatten().filter(|_| proven(at.total(), ns));
+    let longest = own.iter().map(|(w, _)| w.duration_ns.saturating_sub(w.gc_ns)).max();
+    let advice = match longest {
+        Some(longest) if longest >= UNINTERRUPTED_NS => {
+            "The holder did not let go when asked: C code that computes without releasing the GIL. \
+             Move that work to another process (a task queue, ProcessPoolExecutor), or use a library \
+             that releases the GIL"
+        }
+        _ => {
+            "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run \
+             more worker processes with fewer threads each (gunicorn: --workers)"
+        }
+    };
+    let waited = words::duration(ns);
+    let draft = case.draft(Kind::GilWait, &[(State::GilWait.name(), ns)]);
+    let draft = draft.located(case, &at).rows(rows);
+    Some(match culprit {
+        Some(culprit) => {
+            let text = format!(
+                "Waited {waited} for the GIL, held by {}{}",
+                named(&culprit),
+                serving_words(&culprit)
+            );
+            draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None => {
+            let text = format!("Waited {waited} for the GIL; rows do not show who held it");
+            draft.say(text, advice)
+        }
+    })
+}
+
+/// Waits for other locks and conditions.
+pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
+    let ns = case.window.ledger[State::LockWait];
+    if !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    let own =
+        case.waits_of(case.request.tid, case.window.handler, |state| state == State::LockWait);
+    let at: Cover = own.iter().map(|(_, part)| *part).collect();
+    let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
+    let mut turns = 0;
+    for (wait, part) in &own {
+        let Some((tid, name)) = releaser(wait) else { continue };
+        // Whoever got the same lock meanwhile held it for a while too: the thread that released it in
+        // the end is only to blame since then.
+        let taken = acquired_by_others(case, wait, *part);
+        turns += taken.len();
+        let since = taken.into_iter().max().unwrap_or(part.start);
+        releasers.entry(tid).or_default().add(name, Interval::between(since, part.end).len());
+    }
+    let rows = own.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let draft = case.draft(Kind::LockWait, &[(State::LockWait.name(), ns)]);
+    let draft = draft.located(case, &at).rows(rows);
+    let waited = words::duration(ns);
+    let advice = "Hold that lock for less: no I/O and no computing while it is held, or split it by \
+        what it protects. If it is a pool's condition, enlarge the pool (database connections, \
+        threads)";
+    let lost = case.evidence.lost.iter().any(|lost| lost.tracker == "ledger" && lost.count > 0);
+    Some(match case.blame(&releasers, ns, &at) {
+        // A lost row could have been another thread's turn.
+        Some(culprit) if lost => {
+            let text = format!(
+                "Waited {waited} for a lock that {} released; events were lost meanwhile, so others \
+                 may have held it too",
+                named(&culprit)
+            );
+            draft.relation(Relation::Coincided).culprit(Some(culprit)).say(text, advice)
+        }
+        Some(culprit) => {
+            let text = format!(
+                "Waited {waited} for a lock or condition that {} released{}",
+                named(&culprit),
+                serving_words(&culprit)
+            );
+            draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None if turns > 0 => {
+            let text = format!(
+                "Waited {waited} for a lock that other threads were given first ({}): many want it",
+                words::count(turns, "turn")
+            );
+            draft.say(text, advice)
+        }
+        None => draft
+            .say(format!("Waited {waited} for a lock; rows do not show who released it"), advice),
+    })
+}
+
+/// Who released what the thread waited for.
+fn releaser(wait: &Wait) -> Option<(u32, &str)> {
+    if wait.holder_tid != 0 {
+        return Some((wait.holder_tid, &wait.holder_thread));
+    }
+    (wait.waker_tid != 0 && wait.waker_pid == wait.pid)
+        .then_some((wait.waker_tid, wait.waker_thread.as_str()))
+}
+
+/// When, during a wait, another thread's wait for the same futex ended.
+fn acquired_by_others(case: &Case<'_>, wait: &Wait, part: Interval) -> Vec<u64> {
+    let same = |other: &&&Wait| {
+        other.tid != wait.tid && other.futex_addr == wait.futex_addr && wait.futex_addr != 0
+    };
+    let locks = case.waits.iter().filter(|other| other.state == State::LockWait);
+    locks
+        .filter(same)
+        .map(|other| other.start_time.saturating_add(other.duration_ns))
+        .filter(|end| part.contains(*end))
+        .collect()
+}
+
+fn named(culprit: &crate::Culprit) -> String {
+    match culprit.tid {
+        0 => culprit.thread.clone(),
+        tid => format!("thread {} ({tid})", culprit.thread),
+    }
+}

@@ -1,0 +1,114 @@
+//! The CPU: used by the handler itself, taken by others, or withheld by a quota.
+
+use std::collections::BTreeMap;
+
+use underspan_model::State;
+
+use crate::case::{Case, Suspect, wait_row};
+use crate::finding::{Culprit, Finding, Kind, Relation};
+use crate::interval::{Cover, Interval};
+use crate::words;
+
+pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
+    [running(case), run_queue(case), throttled(case)].into_iter().flatten().collect()
+}
+
+fn running(case: &Case<'_>) -> Option<Finding> {
+    let ns = worth(case, Kind::Running, State::Running)?;
+    let request = case.request;
+    let culprit = Culprit {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid: request.tid,
+        thread: request.thread.clone(),
+        request_id: request.request_id.clone(),
+        route: crate::case::route(request),
+        ..Culprit::new(ns)
+    };
+    let text = format!("The handler itself computed for {}", words::duration(ns));
+    let draft = case.draft(Kind::Running, &[(State::Running.name(), ns)]);
+    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(
+        text,
+        "Profile this handler; cache its result, or move the computation out of the request",
+    ))
+}
+
+fn run_queue(case: &Case<'_>) -> Option<Finding> {
+    let ns = worth(case, Kind::Runnable, State::Runnable)?;
+    let request = case.request;
+    let waits = case.waits_of(request.tid, case.window.handler, |state| state == State::Runnable);
+    let mut runners: BTreeMap<u32, Suspect> = BTreeMap::new();
+    for (wait, part) in waits.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != w.tid) {
+        runners.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
+    }
+    let at: Cover = waits.iter().map(|(_, part)| *part).collect();
+    let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
+    let draft = draft.located(case, &at).rows(rows);
+    let mut text = format!("Ready to run, and no CPU was free for {}", words::duration(ns));
+    if let Some(cpus) = cpus_used(case) {
+        text += &format!("; its own process used {cpus:.1} CPUs meanwhile");
+    }
+    let advice = "Give the machine more CPUs or less work: fewer worker processes and threads than \
+        the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight)";
+    Some(match case.blame(&runners, ns, &at) {
+        Some(mut culprit) => {
+            // A run queue is shared by all processes: the thread is of this one only if it is known here.
+            if !in_process(case, culprit.tid) {
+                culprit.pid = 0;
+            }
+            text += &format!("; {} ran instead", culprit.thread);
+            draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None => draft.say(text, advice),
+    })
+}
+
+fn throttled(case: &Case<'_>) -> Option<Finding> {
+    let ns = worth(case, Kind::Throttled, State::Throttled)?;
+    let request = case.request;
+    let waits = case.waits_of(request.tid, case.window.handler, |state| state == State::Throttled);
+    let at: Cover = waits.iter().map(|(_, part)| *part).collect();
+    let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let cgroup = case.evidence.process.as_ref().map(|p| p.cgroup.clone()).unwrap_or_default();
+    let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
+    let text = format!(
+        "Held back for {} because its cgroup{place} had used up its CPU quota",
+        words::duration(ns)
+    );
+    let culprit =
+        Culprit { host: request.host.clone(), pid: request.pid, cgroup, ..Culprit::new(ns) };
+    let draft = case.draft(Kind::Throttled, &[(State::Throttled.name(), ns)]);
+    let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
+    Some(draft.located(case, &at).rows(rows).say(
+        text,
+        "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once",
+    ))
+}
+
+fn worth(case: &Case<'_>, kind: Kind, state: State) -> Option<u64> {
+    let ns = case.window.ledger[state];
+    case.worth(ns, kind.threshold()).then_some(ns)
+}
+
+fn in_process(case: &Case<'_>, tid: u32) -> bool {
+    let here = |host: &str, pid: u32| host == case.request.host && pid == case.request.pid;
+    case.siblings.iter().any(|s| s.tid == tid)
+        || case.evidence.thread_states.iter().any(|t| t.tid == tid && here(&t.host, t.pid))
+}
+
+/// How many CPUs the process used, by the seconds that overlap the handler.
+fn cpus_used(case: &Case<'_>) -> Option<f64> {
+    let mut used = 0u128;
+    let mut during = Vec::new();
+    for row in &case.evidence.thread_states {
+        let interval = Interval::new(row.start_time, row.duration_ns);
+        let here = row.host == case.request.host && row.pid == case.request.pid;
+        if here && interval.overlap(case.window.handler).len() > 0 {
+            used += u128::from(row.ledger[State::Running]) + u128::from(row.ledger[State::GcRun]);
+            during.push(interval);
+        }
+    }
+    let wall = during.into_iter().collect::<Cover>().total();
+    (wall > 0).then(|| used as f64 / wall as f64)
+}

@@ -1,0 +1,145 @@
+//! What the handler waited for outside its process: peers, storage, time, children.
+
+use std::collections::BTreeMap;
+
+use underspan_model::{State, Wait};
+
+use crate::case::{Case, proven, wait_row};
+use crate::finding::{Culprit, Finding, Kind, Relation};
+use crate::interval::{Cover, Interval};
+use crate::words;
+
+const STATES: [(State, Kind); 9] = [
+    (State::NetRead, Kind::NetRead),
+    (State::NetWrite, Kind::NetWrite),
+    (State::NetConnect, Kind::NetConnect),
+    (State::PollWait, Kind::PollWait),
+    (State::DiskIo, Kind::DiskIo),
+    (State::PageFault, Kind::PageFault),
+    (State::Sleep, Kind::Sleep),
+    (State::PipeIpc, Kind::PipeIpc),
+    (State::ChildWait, Kind::ChildWait),
+];
+
+pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
+    STATES
+        .into_iter()
+        .chain([(State::Other, Kind::Other)])
+        .filter_map(|(state, kind)| one(case, state, kind))
+        .collect()
+}
+
+fn one(case: &Case<'_>, state: State, kind: Kind) -> Option<Finding> {
+    let ns = case.window.ledger[state];
+    if !case.worth(ns, kind.threshold()) {
+        return None;
+    }
+    let waits = case.waits_of(case.request.tid, case.window.handler, |of| of == state);
+    let at: Cover = waits.iter().map(|(_, part)| *part).collect();
+    let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let draft = case.draft(kind, &[(state.name(), ns)]).located(case, &at).rows(rows);
+    let waited = words::duration(ns);
+    let (by_itself, what, advice) = describe(kind);
+    let peer = if takes_peer(kind) { peer(&waits, ns) } else { None };
+    Some(match peer {
+        Some((peer, waits)) => {
+            let client = peer == case.request.peer;
+            let who = if client { "the client" } else { "the peer" };
+            let text = format!(
+                "{what} {waited} ({}): {who} {peer} was slow to answer",
+                words::count(waits, "wait")
+            );
+            let advice = if client { CLIENT } else { advice };
+            let culprit = Culprit { peer, ..Culprit::new(ns) };
+            draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None if by_itself => {
+            draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
+        }
+        None if takes_peer(kind) => {
+            draft.say(format!("{what} {waited}; rows do not show for which peer"), advice)
+        }
+        None => draft.say(format!("{what} {waited}"), advice),
+    })
+}
+
+const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
+    so that a worker thread is not held by a slow client";
+
+/// Whether the state needs no culprit, what happened, and what would help.
+fn describe(kind: Kind) -> (bool, &'static str, &'static str) {
+    match kind {
+        Kind::NetRead => (
+            false,
+            "Waited for bytes from a socket for",
+            "Look at that peer: for a database the slow query (EXPLAIN, an index) or too many queries \
+             per request; for a service its own requests; set a timeout",
+        ),
+        Kind::NetWrite => (
+            false,
+            "Waited to send to a socket for",
+            "The receiver reads slowly or the network is full: send less, or look at that peer",
+        ),
+        Kind::NetConnect => (
+            false,
+            "Waited for connections to open for",
+            "Keep connections open and reuse them (a pool, CONN_MAX_AGE, keep-alive); look at that \
+             peer's accept queue",
+        ),
+        Kind::PollWait => (
+            false,
+            "Waited for events on file descriptors for",
+            "Look at what this handler polls: a slow peer behind a non-blocking client library, or a \
+             timeout that is too long",
+        ),
+        Kind::DiskIo => (
+            true,
+            "Waited for storage for",
+            "Fewer or smaller synchronous writes (fsync), a faster disk, or the work moved out of the \
+             request",
+        ),
+        Kind::PageFault => (
+            true,
+            "Waited for pages to be brought in for",
+            "Memory is short, or a file is read through a mapping for the first time: give more \
+             memory, avoid swap, or read ahead at start-up",
+        ),
+        Kind::Sleep => (
+            true,
+            "The handler asked to sleep for",
+            "Look for sleep calls and retry back-offs in this handler",
+        ),
+        Kind::PipeIpc => (
+            false,
+            "Waited on a pipe or other IPC for",
+            "Look at the process at the other end of the pipe",
+        ),
+        Kind::ChildWait => (
+            true,
+            "Waited for a child process for",
+            "Run that program outside the request, or keep a worker process instead of starting one \
+             each time",
+        ),
+        _ => (
+            false,
+            "Blocked for a reason that is not known for",
+            "See the rows of `waits` cited here: their system call tells what it was",
+        ),
+    }
+}
+
+const fn takes_peer(kind: Kind) -> bool {
+    matches!(kind, Kind::NetRead | Kind::NetWrite | Kind::NetConnect | Kind::PollWait)
+}
+
+/// The one peer that rows show for enough of the time, and in how many waits.
+fn peer(waits: &[(&Wait, Interval)], ns: u64) -> Option<(String, usize)> {
+    let mut peers: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+    for (wait, part) in waits.iter().filter(|(w, _)| !w.peer.is_empty()) {
+        let (ns, count) = peers.entry(&wait.peer).or_default();
+        *ns = ns.saturating_add(part.len());
+        *count += 1;
+    }
+    let (peer, (shown, count)) = peers.into_iter().max_by_key(|(_, (ns, _))| *ns)?;
+    proven(shown, ns).then(|| (peer.to_owned(), count))
+}

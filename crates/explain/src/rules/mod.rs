@@ -1,0 +1,34 @@
+//! The rules. Each looks at parts of the request's time that no other rule looks at.
+
+mod contention;
+mod cpu;
+mod gc;
+mod io;
+mod loop_lag;
+mod pool;
+mod queue;
+
+use crate::case::Case;
+use crate::finding::Finding;
+
+/// All findings, longest first.
+pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if case.request.shared_thread != 0 {
+        findings.extend(loop_lag::find(case));
+        return findings;
+    }
+    // Collections stop every thread of the process, also those that accept and hand off: what they
+    // explain of the queues is no longer the queues' to explain.
+    let (collections, explained) = gc::siblings(case);
+    findings.extend(collections);
+    findings.extend(queue::accept_queue(case, &explained));
+    findings.extend(queue::handoff(case, &explained));
+    findings.extend(gc::own(case));
+    findings.extend(contention::gil(case));
+    findings.extend(contention::lock(case));
+    findings.extend(cpu::find(case));
+    findings.extend(io::find(case));
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
+    findings
+}

@@ -1,0 +1,156 @@
+//! The threads that serve requests, and what they did while one request waited for them.
+
+use std::collections::BTreeMap;
+
+use underspan_model::{Request, STATES, State};
+
+use crate::case::{Case, proven};
+use crate::interval::{Cover, Interval};
+use crate::window::Window;
+use crate::words;
+
+/// Going from one request to the next takes a thread some time. While a request waits, a gap this
+/// short between two others is that, and not idleness: a free thread would have taken the waiting one.
+pub(super) const SWITCH_NS: u64 = 5_000_000;
+
+/// A thread that was busy for less than this share could have taken the request.
+const BUSY: f64 = 0.5;
+
+pub(super) struct Pool<'a> {
+    /// Requests served meanwhile, with how long.
+    pub(super) served: Vec<(u64, &'a Request)>,
+    /// Requests of the process that had come before and were not done.
+    pub(super) ahead: usize,
+    pub(super) arrivals_per_second: f64,
+    pub(super) mean_handler_ns: u64,
+    /// Requests in the process at once, on average.
+    concurrency: f64,
+    busy: BTreeMap<u32, u64>,
+    window_ns: u64,
+}
+
+impl<'a> Pool<'a> {
+    pub(super) fn during(case: &Case<'a>, at: &Cover) -> Self {
+        let siblings: Vec<_> =
+            case.siblings.iter().filter(|s| s.shared_thread == 0).copied().collect();
+        let mut busy: BTreeMap<u32, Cover> = BTreeMap::from([(case.request.tid, Cover::default())]);
+        let mut served = Vec::new();
+        for sibling in &siblings {
+            let part = at.within(Window::of(sibling).handler);
+            let cover = busy.entry(sibling.tid).or_default();
+            if part.total() > 0 {
+                *cover = cover.union(&part);
+                served.push((part.total(), *sibling));
+            }
+        }
+        let busy = busy
+            .into_iter()
+            .map(|(tid, cover)| (tid, cover.bridged(SWITCH_NS).intersect(at).total()))
+            .collect();
+
+        // Rates over the handoff, or the second before its end where it was shorter.
+        let end = case.window.handoff.end;
+        let span = case.window.handoff.len().max(1_000_000_000);
+        let observed = Interval::between(end.saturating_sub(span), end);
+        let whole = |r: &Request| Interval::new(r.start_time, r.duration_ns);
+        let arrived = siblings.iter().filter(|s| observed.contains(s.start_time)).count() + 1;
+        let present: f64 =
+            siblings.iter().map(|s| whole(s).overlap(observed).len() as f64).sum::<f64>()
+                + case.window.whole.overlap(observed).len() as f64;
+        let handlers: u128 =
+            served.iter().map(|(_, s)| u128::from(Window::of(s).handler.len())).sum();
+        let mean = handlers / u128::try_from(served.len().max(1)).unwrap_or(1);
+        let ready = case.window.whole.start;
+        Pool {
+            ahead: siblings.iter().filter(|s| whole(s).contains(ready)).count(),
+            arrivals_per_second: arrived as f64 / (observed.len().max(1) as f64 / 1e9),
+            mean_handler_ns: u64::try_from(mean).unwrap_or(u64::MAX),
+            concurrency: present / observed.len().max(1) as f64,
+            served,
+            busy,
+            window_ns: at.total(),
+        }
+    }
+
+    /// Threads known to serve requests.
+    pub(super) fn threads(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Those that could have taken the request.
+    pub(super) fn idle(&self) -> usize {
+        self.busy.values().filter(|&&ns| words::fraction(ns, self.window_ns) < BUSY).count()
+    }
+
+    pub(super) fn busy_fraction(&self) -> f64 {
+        let total: f64 = self.busy.values().map(|&ns| ns as f64).sum();
+        total / (self.window_ns.max(1) as f64 * self.threads() as f64)
+    }
+
+    /// Every thread was busy, and all of them together for enough of the time.
+    pub(super) fn saturated(&self) -> bool {
+        let all: u64 = self.busy.values().fold(0, |sum, &ns| sum.saturating_add(ns));
+        let capacity = self.window_ns.saturating_mul(self.threads() as u64);
+        !self.served.is_empty() && self.idle() == 0 && proven(all, capacity)
+    }
+
+    pub(super) fn served_per_second(&self) -> f64 {
+        self.threads() as f64 / (self.mean_handler_ns.max(1) as f64 / 1e9)
+    }
+
+    /// `reading from a socket 92.0 %, on CPU 5.1 %`: what serving consisted of.
+    pub(super) fn doing(&self) -> String {
+        let states = self.states();
+        let all: u64 = states.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns));
+        let top = states.iter().filter(|(_, ns)| words::fraction(*ns, all) >= 0.05).take(3);
+        let top: Vec<_> =
+            top.map(|(s, ns)| format!("{} {}", s.label(), words::percent(*ns, all))).collect();
+        if top.is_empty() { String::from("in states not recorded") } else { top.join(", ") }
+    }
+
+    pub(super) fn advice(&self) -> String {
+        let threads = self.threads();
+        // Little's law: what is in the system at once is what needs a thread, for nobody to wait.
+        let needed = (self.concurrency.ceil() as usize).max(threads + 1);
+        let states = self.states();
+        let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();
+        let on_cpu = |state: &State| {
+            use State::*;
+            matches!(state, Running | GcRun | Runnable | Throttled | GilWait | GcWait)
+        };
+        let cpu: f64 = states.iter().filter(|(s, _)| on_cpu(s)).map(|(_, ns)| *ns as f64).sum();
+        let mut advice = format!(
+            "{:.1} requests were in the process at once on average (Little's law), and {}: ",
+            self.concurrency,
+            if threads == 1 {
+                String::from("one thread serves them")
+            } else {
+                format!("{threads} threads serve them")
+            }
+        );
+        if all > 0.0 && cpu / all > 0.5 {
+            advice += "they mostly compute or wait for the interpreter, so more processes help, not \
+                more threads (gunicorn: --workers)";
+        } else {
+            advice += &format!(
+                "raise the worker threads to about {needed} (gunicorn: --threads {needed}), or make the handler shorter"
+            );
+        }
+        advice
+    }
+
+    /// The ledgers of what was served, each by how much of it lies in the window; largest first.
+    fn states(&self) -> Vec<(State, u64)> {
+        let mut sums = [0f64; STATES];
+        for (ns, request) in &self.served {
+            let window = Window::of(request);
+            let share = *ns as f64 / window.handler.len().max(1) as f64;
+            for (state, cell) in window.ledger.iter() {
+                sums[state.index()] += cell as f64 * share;
+            }
+        }
+        let mut states: Vec<_> = State::ALL.into_iter().zip(sums.map(|ns| ns as u64)).collect();
+        states.sort_by_key(|(state, ns)| (std::cmp::Reverse(*ns), *state));
+        states
+    }
+}

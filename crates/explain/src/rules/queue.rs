@@ -1,0 +1,170 @@
+//! The queues before the handler: connections nobody accepted, requests nobody read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use underspan_model::State;
+
+use crate::case::{Case, Suspect, proven, request_row, route, serving_words, wait_row};
+use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
+use crate::interval::{Cover, Interval};
+use crate::rules::pool::Pool;
+use crate::window::is_gil;
+use crate::words;
+
+/// The wait in the listener's queue, as far as collections do not explain it.
+pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+    let phase = case.window.accept_queue;
+    let at = Cover::from(phase).subtract(explained);
+    let ns = at.total();
+    if !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, &at);
+    let waited = words::duration(ns);
+    let acceptor = case.request.accept_tid;
+
+    // A thread that accepts and serves cannot accept while it serves.
+    let served: Vec<_> = case
+        .siblings
+        .iter()
+        .filter(|s| s.tid == acceptor && s.shared_thread == 0)
+        .map(|s| (at.within(crate::window::Window::of(s).handler), *s))
+        .filter(|(part, _)| part.total() > 0)
+        .collect();
+    let busy = served.iter().fold(Cover::default(), |sum, (part, _)| sum.union(part));
+    if let Some((_, longest)) = served.iter().max_by_key(|(part, s)| (part.total(), &s.request_id))
+        && proven(busy.bridged(super::pool::SWITCH_NS).total(), ns)
+    {
+        let culprit = case.thread(acceptor, &longest.thread, busy.total(), &at);
+        let text = format!(
+            "Nobody accepted the connection for {waited}: thread {} ({acceptor}), which accepts, was \
+             busy with {}{}",
+            culprit.thread,
+            words::count(served.len(), "other request"),
+            serving_words(&culprit),
+        );
+        let rows = served.iter().map(|(part, s)| (part.total(), request_row(s))).collect();
+        let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
+        return Some(draft.say(
+            text,
+            "More processes that accept (gunicorn: --workers), or a worker class with threads \
+             (--worker-class gthread --threads N)",
+        ));
+    }
+    if let Some((state, rows)) = blocked(case, acceptor, &at) {
+        let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
+        for (wait, part) in &rows {
+            if wait.holder_tid != 0 && (is_gil(state) || state == State::LockWait) {
+                holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
+            }
+        }
+        let culprit = case.blame(&holders, ns, &at);
+        let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
+        let by = culprit.as_ref().map(|c| format!(", held by {}", c.thread)).unwrap_or_default();
+        let text = format!(
+            "Nobody accepted the connection for {waited}: thread {name} ({acceptor}), which accepts, \
+             was {}{by}",
+            state.label()
+        );
+        let shown = rows.iter().fold(0u64, |sum, (_, part)| sum.saturating_add(part.len()));
+        let culprit = culprit.unwrap_or_else(|| case.thread(acceptor, &name, shown.min(ns), &at));
+        let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+        let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
+        return Some(draft.say(
+            text,
+            "Keep the accepting thread free: nothing heavy in its process's other threads, or more \
+             processes that accept (gunicorn: --workers)",
+        ));
+    }
+    Some(draft.say(
+        format!("The connection waited {waited} to be accepted; rows do not show why"),
+        "Look at how many processes accept on this address (gunicorn: --workers) and whether the \
+         listen backlog overflows (nstat TcpExtListenOverflows)",
+    ))
+}
+
+/// In which state, if any one, the accepting thread was blocked for enough of the time.
+fn blocked<'a>(
+    case: &Case<'a>,
+    tid: u32,
+    at: &Cover,
+) -> Option<(State, Vec<(&'a underspan_model::Wait, Interval)>)> {
+    let phase = case.window.accept_queue;
+    // Polling is what an acceptor does when it is free: that blames nobody.
+    let waits = case.waits_of(tid, phase, |state| state != State::PollWait);
+    let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();
+    states.into_iter().find_map(|state| {
+        let rows: Vec<_> = waits.iter().filter(|(w, _)| w.state == state).copied().collect();
+        let cover: Cover = rows.iter().map(|(_, part)| *part).collect();
+        proven(cover.intersect(at).total(), at.total()).then_some((state, rows))
+    })
+}
+
+/// The wait for a thread to read the request, as far as collections do not explain it.
+pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+    let at = Cover::from(case.window.handoff).subtract(explained);
+    let ns = at.total();
+    if !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    let pool = Pool::during(case, &at);
+    let rows = pool.served.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
+    let draft = case.draft(Kind::Handoff, &[("handoff", ns)]).located(case, &at).rows(rows);
+    let waited = words::duration(ns);
+    if !pool.saturated() {
+        let idle = pool.idle();
+        let text = if pool.served.is_empty() || idle == 0 {
+            format!(
+                "No thread read the request for {waited}; rows do not show that all of them were busy"
+            )
+        } else {
+            format!(
+                "No thread read the request for {waited}, though {idle} of {} threads that serve \
+                 requests were free for part of it: whatever hands requests to them was held up",
+                pool.threads()
+            )
+        };
+        return Some(draft.say(
+            text,
+            "Look at what the dispatching thread did meanwhile (`underspan sql`, table \
+             thread_states)",
+        ));
+    }
+    let threads = pool.threads();
+    let (_, longest) = pool.served.iter().max_by_key(|(ns, s)| (*ns, &s.request_id))?;
+    let culprit = Culprit {
+        host: case.request.host.clone(),
+        pid: case.request.pid,
+        tid: if threads == 1 { longest.tid } else { 0 },
+        thread: if threads == 1 {
+            longest.thread.clone()
+        } else {
+            format!("all {threads} worker threads")
+        },
+        request_id: longest.request_id.clone(),
+        route: route(longest),
+        ..Culprit::new(ns)
+    };
+    let text = format!(
+        "No thread was free to read the request for {waited}: {} in its process {} busy {:.0} % of \
+         that time ({}). {} ahead of it. {:.1} requests arrived per second; {} at {} each can \
+         serve {:.1}",
+        if threads == 1 {
+            String::from("the one worker thread")
+        } else {
+            format!("all {threads} worker threads")
+        },
+        if threads == 1 { "was" } else { "were" },
+        pool.busy_fraction() * 100.0,
+        pool.doing(),
+        match pool.ahead {
+            1 => String::from("1 request was"),
+            n => format!("{n} requests were"),
+        },
+        pool.arrivals_per_second,
+        words::count(threads, "thread"),
+        words::duration(pool.mean_handler_ns),
+        pool.served_per_second(),
+    );
+    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+}

@@ -1,0 +1,59 @@
+//! How durations, shares and rates are written, everywhere.
+
+/// `0.4 ms`, `3103.4 ms`, from ten seconds on `12.35 s`, from ten minutes on `12 min 5 s`.
+pub fn duration(ns: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    match ns {
+        0 => String::from("0.0 ms"),
+        1..50_000 => String::from("<0.1 ms"),
+        _ if ns < 10 * SECOND => format!("{:.1} ms", ns as f64 / 1e6),
+        _ if ns < 600 * SECOND => format!("{:.2} s", ns as f64 / 1e9),
+        _ => format!("{} min {} s", ns / SECOND / 60, ns / SECOND % 60),
+    }
+}
+
+/// `93.9 %`. Only nothing is `0 %`, and only everything is `100 %`.
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return String::from("0 %");
+    }
+    if part >= whole {
+        return String::from("100 %");
+    }
+    format!("{:.1} %", (fraction(part, whole) * 100.0).clamp(0.1, 99.9))
+}
+
+/// `part / whole`, from 0 to 1; 0 when there is no whole.
+pub fn fraction(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}
+
+/// `1 request`, `2 requests`.
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_keep_one_style_per_size() {
+        assert_eq!(duration(0), "0.0 ms");
+        assert_eq!(duration(400), "<0.1 ms");
+        assert_eq!(duration(412_345), "0.4 ms");
+        assert_eq!(duration(3_103_412_345), "3103.4 ms");
+        assert_eq!(duration(12_345_678_901), "12.35 s");
+        assert_eq!(duration(725_000_000_000), "12 min 5 s");
+        assert!(!duration(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_share_is_rounded_neither_away_nor_to_the_whole() {
+        assert_eq!(percent(0, 10), "0 %");
+        assert_eq!(percent(1, 1_000_000), "0.1 %");
+        assert_eq!(percent(999_999, 1_000_000), "99.9 %");
+        assert_eq!(percent(7, 7), "100 %");
+        assert_eq!(percent(7, 0), "0 %");
+    }
+}
