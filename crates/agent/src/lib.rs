@@ -6,9 +6,13 @@ mod clock;
 mod error;
 mod losses;
 pub mod rows;
+mod sink;
 mod spool;
 
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses, Reason};
+pub use sink::{
+    Collector, Health, Insert, InsertError, Options as SinkOptions, Sink, Stats as SinkStats,
+};
 pub use spool::{DEFAULT_MAX_BYTES as SPOOL_MAX_BYTES, Options as SpoolOptions, Rejected, Spool};

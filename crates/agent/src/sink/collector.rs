@@ -1,0 +1,127 @@
+//! The sink's near end: rows are written into one open batch per table, which goes on when it is full
+//! or old enough. It belongs to the thread that decodes events, and never blocks it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
+use underspan_store::Batch;
+
+use super::Options;
+use super::stats::Shared;
+use crate::losses::{Losses, Reason};
+
+/// Collects rows into batches. Dropping it flushes what it holds.
+#[derive(Debug)]
+pub struct Collector {
+    open: BTreeMap<String, Open>,
+    sender: Sender<Batch>,
+    shared: Arc<Shared>,
+    options: Options,
+}
+
+#[derive(Debug)]
+struct Open {
+    batch: Batch,
+    since: Instant,
+}
+
+impl Collector {
+    pub(super) fn new(sender: Sender<Batch>, shared: Arc<Shared>, options: Options) -> Self {
+        Collector { open: BTreeMap::new(), sender, shared, options }
+    }
+
+    /// The open batch of a table, to write a row (or a few) to. A full one is sent on first.
+    pub fn batch(&mut self, table: &str, columns: &[&str]) -> &mut Batch {
+        if self.open.get(table).is_some_and(|open| self.is_full(&open.batch)) {
+            self.send(table);
+            self.drop_if_stuck(table);
+        }
+        // No entry(): it would allocate the key for every row.
+        if !self.open.contains_key(table) {
+            let open = Open { batch: Batch::new(table, columns), since: Instant::now() };
+            self.open.insert(table.to_owned(), open);
+        }
+        let open = self.open.entry(table.to_owned());
+        let open = open
+            .or_insert_with(|| Open { batch: Batch::new(table, columns), since: Instant::now() });
+        &mut open.batch
+    }
+
+    /// Sends what is old enough. Call it several times a second.
+    pub fn flush_due(&mut self) {
+        let now = Instant::now();
+        let due = |open: &Open| now.duration_since(open.since) >= self.options.flush_every;
+        let due: Vec<_> =
+            self.open.iter().filter(|(_, open)| due(open)).map(|(t, _)| t.clone()).collect();
+        due.iter().for_each(|table| self.send(table));
+    }
+
+    /// Sends everything.
+    pub fn flush(&mut self) {
+        let tables: Vec<_> = self.open.keys().cloned().collect();
+        tables.iter().for_each(|table| self.send(table));
+    }
+
+    fn is_full(&self, batch: &Batch) -> bool {
+        batch.rows >= self.options.batch_rows || batch.bytes.len() >= self.options.batch_bytes
+    }
+
+    /// Sends a table's batch, or leaves it open if the queue is full.
+    fn send(&mut self, table: &str) {
+        let Some(open) = self.open.remove(table) else { return };
+        if open.batch.is_empty() {
+            return;
+        }
+        let bytes = open.batch.bytes.len();
+        {
+            let mut shared = self.shared.lock();
+            // One batch always fits, however large.
+            if shared.queued_bytes > 0 && shared.queued_bytes + bytes > self.options.queue_bytes {
+                drop(shared);
+                self.open.insert(table.to_owned(), open);
+                return;
+            }
+            shared.queued_bytes += bytes;
+        }
+        let since = open.since;
+        if let Err(error) = self.sender.try_send(open.batch) {
+            self.shared.lock().queued_bytes -= bytes;
+            match error {
+                TrySendError::Full(batch) => {
+                    self.open.insert(table.to_owned(), Open { batch, since });
+                }
+                TrySendError::Closed(batch) => self.lose(&batch),
+            }
+        }
+    }
+
+    /// The queue is full and so is the batch: memory is bounded, so its rows go, counted.
+    fn drop_if_stuck(&mut self, table: &str) {
+        let stuck = |open: &Open| {
+            open.batch.rows >= 2 * self.options.batch_rows
+                || open.batch.bytes.len() >= 2 * self.options.batch_bytes
+        };
+        if self.open.get(table).is_some_and(stuck)
+            && let Some(open) = self.open.remove(table)
+        {
+            self.lose(&open.batch);
+        }
+    }
+
+    fn lose(&self, batch: &Batch) {
+        let mut losses = Losses::default();
+        losses.add(&batch.table, Reason::QueueFull, batch.rows);
+        self.shared.lock().lose(losses);
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.flush();
+        let left: Vec<_> = std::mem::take(&mut self.open).into_values().collect();
+        left.iter().for_each(|open| self.lose(&open.batch));
+    }
+}

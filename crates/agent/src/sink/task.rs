@@ -1,0 +1,319 @@
+//! The sink's far end: a task that inserts batches, and spools them while the store is away.
+//!
+//! One insert is under way at a time. Meanwhile batches wait in memory up to a bound, then go to the
+//! spool. After a retryable failure everything goes to the spool, and one batch is tried as a probe
+//! with growing pauses; once it is in, the spool is drained beside live rows, at a bounded rate.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use underspan_store::Batch;
+
+use super::stats::{Health, Shared};
+use super::{Insert, InsertError, Options};
+use crate::losses::{Losses, Reason};
+use crate::spool::{Rejected, Spool};
+
+/// Where the batch under way came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Live,
+    Spool,
+}
+
+type Outcome = Result<(), InsertError>;
+
+struct InFlight {
+    batch: Arc<Batch>,
+    source: Source,
+    outcome: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+}
+
+pub(super) struct Task<I> {
+    insert: Arc<I>,
+    spool: Spool,
+    rejected: Rejected,
+    options: Options,
+    shared: Arc<Shared>,
+    receiver: mpsc::Receiver<Batch>,
+    pending: VecDeque<Batch>,
+    pending_bytes: usize,
+    in_flight: Option<InFlight>,
+    /// While the store is away: the pause before the next probe.
+    backoff: Option<Duration>,
+    next_probe: Instant,
+    next_drain: Instant,
+    last_source: Source,
+    /// What each table was last refused for, so that the same words are not logged every second.
+    refusals: BTreeMap<String, String>,
+}
+
+impl<I: Insert> Task<I> {
+    pub(super) fn new(
+        insert: I,
+        spool: Spool,
+        options: Options,
+        shared: Arc<Shared>,
+        receiver: mpsc::Receiver<Batch>,
+    ) -> Self {
+        let now = Instant::now();
+        Task {
+            insert: Arc::new(insert),
+            rejected: Rejected::new(spool.dir(), options.rejected_bytes),
+            spool,
+            options,
+            shared,
+            receiver,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            in_flight: None,
+            backoff: None,
+            next_probe: now,
+            next_drain: now,
+            last_source: Source::Live,
+            refusals: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until told when to be done at the latest, or until the other end is gone.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Instant>) {
+        let deadline = loop {
+            self.publish();
+            self.start_insert();
+            let wake = self.wake();
+            tokio::select! {
+                deadline = &mut stop => break deadline.unwrap_or_else(|_| Instant::now()),
+                outcome = outcome(&mut self.in_flight) => self.finished(outcome),
+                batch = self.receiver.recv() => match batch {
+                    Some(batch) => self.accept(batch),
+                    None => break Instant::now() + self.options.insert_timeout,
+                },
+                () = sleep_until(wake) => {}
+            }
+        };
+        self.finish(deadline).await;
+        self.publish();
+    }
+
+    /// Inserts what is in memory until the deadline, then spools the rest.
+    async fn finish(&mut self, deadline: Instant) {
+        self.receiver.close();
+        while let Some(batch) = self.receiver.recv().await {
+            self.accept(batch);
+        }
+        while self.backoff.is_none() && (self.in_flight.is_some() || !self.pending.is_empty()) {
+            if self.in_flight.is_none() {
+                self.next_drain = deadline;
+                self.start_insert();
+            }
+            tokio::select! {
+                outcome = outcome(&mut self.in_flight) => self.finished(outcome),
+                () = sleep_until(deadline) => break,
+            }
+        }
+        if let Some(InFlight { batch, source, .. }) = self.in_flight.take() {
+            // It may arrive nevertheless: rows may come twice, never not at all.
+            match source {
+                Source::Live => self.spool(&batch),
+                Source::Spool => self.spool.put_back(),
+            }
+        }
+        self.spool_pending();
+        if let Err(error) = self.spool.sync() {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        if self.in_flight.is_some() {
+            // The insert's own timeout wakes the loop.
+            return Instant::now() + self.options.insert_timeout;
+        }
+        match self.backoff {
+            Some(_) => self.next_probe,
+            None if !self.spool.is_empty() => self.next_drain,
+            None => Instant::now() + Duration::from_secs(1),
+        }
+    }
+
+    fn accept(&mut self, batch: Batch) {
+        {
+            let mut shared = self.shared.lock();
+            shared.queued_bytes = shared.queued_bytes.saturating_sub(batch.bytes.len());
+        }
+        let fits = self.pending_bytes + batch.bytes.len() <= self.options.pending_bytes;
+        if self.backoff.is_none() && (fits || self.pending.is_empty()) {
+            self.pending_bytes += batch.bytes.len();
+            self.pending.push_back(batch);
+        } else {
+            self.spool(&batch);
+        }
+    }
+
+    fn start_insert(&mut self) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let next = if self.backoff.is_some() {
+            (now >= self.next_probe).then(|| self.from_spool()).flatten()
+        } else if now >= self.next_drain
+            && (self.last_source == Source::Live || self.pending.is_empty())
+        {
+            self.from_spool().or_else(|| self.from_pending())
+        } else {
+            self.from_pending()
+        };
+        let Some((batch, source)) = next else {
+            if self.backoff.is_some() && self.spool.is_empty() {
+                // Nothing to probe with: the next live batch is the probe.
+                self.backoff = None;
+            }
+            return;
+        };
+        self.last_source = source;
+        let batch = Arc::new(batch);
+        let (insert, sent, limit) =
+            (Arc::clone(&self.insert), Arc::clone(&batch), self.options.insert_timeout);
+        let outcome = Box::pin(async move {
+            timeout(limit, insert.insert(&sent)).await.unwrap_or_else(|_| {
+                Err(InsertError::Retryable(format!("no answer within {} s", limit.as_secs_f32())))
+            })
+        });
+        self.in_flight = Some(InFlight { batch, source, outcome });
+    }
+
+    fn from_pending(&mut self) -> Option<(Batch, Source)> {
+        let batch = self.pending.pop_front()?;
+        self.pending_bytes -= batch.bytes.len();
+        Some((batch, Source::Live))
+    }
+
+    fn from_spool(&mut self) -> Option<(Batch, Source)> {
+        match self.spool.take() {
+            Ok(batch) => Some((batch?, Source::Spool)),
+            Err(error) => {
+                tracing::warn!("{error}");
+                self.next_drain = Instant::now() + self.options.backoff_max;
+                None
+            }
+        }
+    }
+
+    fn finished(&mut self, outcome: Outcome) {
+        let Some(InFlight { batch, source, .. }) = self.in_flight.take() else { return };
+        match outcome {
+            Ok(()) => {
+                self.store_answers();
+                self.inserted(&batch, source);
+            }
+            Err(InsertError::Retryable(error)) => self.store_is_away(&batch, source, error),
+            Err(InsertError::Permanent(reason)) => {
+                self.store_answers();
+                self.reject(&batch, &reason);
+            }
+        }
+        if source == Source::Spool {
+            let pace = batch.bytes.len() as f64 / self.options.drain_bytes_per_s as f64;
+            self.next_drain = Instant::now() + Duration::from_secs_f64(pace);
+        }
+    }
+
+    fn inserted(&mut self, batch: &Batch, source: Source) {
+        {
+            let stats = &mut self.shared.lock().stats;
+            *stats.inserted.entry(batch.table.clone()).or_default() += batch.rows;
+            if source == Source::Spool {
+                stats.drained += batch.rows;
+            }
+        }
+        self.remove_from_spool();
+    }
+
+    fn reject(&mut self, batch: &Batch, reason: &str) {
+        let mut losses = Losses::default();
+        losses.add(&batch.table, Reason::Rejected, batch.rows);
+        self.shared.lock().lose(losses);
+        let kept = self.rejected.keep(batch, reason);
+        if self.refusals.insert(batch.table.clone(), reason.to_owned()).as_deref() != Some(reason) {
+            match kept {
+                Ok(Some(path)) => tracing::warn!(
+                    table = batch.table, rows = batch.rows, kept = %path.display(),
+                    "the store refused rows: {reason}"
+                ),
+                Ok(None) => tracing::warn!(table = batch.table, "the store refused rows: {reason}"),
+                Err(error) => tracing::warn!("the store refused rows: {reason}; {error}"),
+            }
+        }
+        self.remove_from_spool();
+    }
+
+    /// Does nothing if the batch did not come from the spool.
+    fn remove_from_spool(&mut self) {
+        if let Err(error) = self.spool.remove() {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn store_answers(&mut self) {
+        if self.backoff.take().is_some() {
+            tracing::info!("the store is back; {} rows to drain from the spool", self.spool.rows());
+            self.shared.lock().stats.health = Health::Up;
+        }
+    }
+
+    fn store_is_away(&mut self, batch: &Batch, source: Source, error: String) {
+        let backoff = match self.backoff {
+            Some(backoff) => (backoff * 2).min(self.options.backoff_max),
+            None => {
+                tracing::warn!(
+                    spool = %self.spool.dir().display(),
+                    "the store does not take rows, they go to the spool: {error}"
+                );
+                self.options.backoff_min
+            }
+        };
+        self.backoff = Some(backoff);
+        self.next_probe = Instant::now() + backoff;
+        self.shared.lock().stats.health = Health::Down { error };
+        match source {
+            Source::Live => self.spool(batch),
+            Source::Spool => self.spool.put_back(),
+        }
+        self.spool_pending();
+    }
+
+    fn spool_pending(&mut self) {
+        self.pending_bytes = 0;
+        for batch in std::mem::take(&mut self.pending) {
+            self.spool(&batch);
+        }
+    }
+
+    fn spool(&mut self, batch: &Batch) {
+        match self.spool.append(batch) {
+            Ok(()) => self.shared.lock().stats.spooled += batch.rows,
+            Err(error) => tracing::warn!("{error}; {} rows are lost", batch.rows),
+        }
+    }
+
+    fn publish(&mut self) {
+        let losses = self.spool.take_losses();
+        let mut shared = self.shared.lock();
+        shared.lose(losses);
+        shared.stats.spool_bytes = self.spool.bytes();
+        shared.stats.spool_rows = self.spool.rows();
+    }
+}
+
+/// The outcome of the insert under way; never, if there is none.
+async fn outcome(in_flight: &mut Option<InFlight>) -> Outcome {
+    match in_flight {
+        Some(in_flight) => in_flight.outcome.as_mut().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,238 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tempfile::TempDir;
+use underspan_store::Batch;
+
+use super::*;
+use crate::losses::Reason;
+use crate::spool;
+
+/// A store in memory that can be switched off, made slow, and that refuses one table.
+#[derive(Default)]
+struct Memory {
+    down: AtomicBool,
+    delay_ms: AtomicU64,
+    calls: AtomicU64,
+    rows: Mutex<Vec<(String, u64)>>,
+}
+
+impl Insert for Memory {
+    async fn insert(&self, batch: &Batch) -> Result<(), InsertError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))).await;
+        if self.down.load(Ordering::Relaxed) {
+            return Err(InsertError::Retryable("connection refused".into()));
+        }
+        if batch.table == "unknown" {
+            return Err(InsertError::Permanent("no such table".into()));
+        }
+        let ids = batch.bytes.chunks(8).map(|id| u64::from_le_bytes(id.try_into().unwrap()));
+        self.rows.lock().unwrap().extend(ids.map(|id| (batch.table.clone(), id)));
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn ids(&self, table: &str) -> Vec<u64> {
+        let rows = self.rows.lock().unwrap();
+        let mut ids: Vec<_> = rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+fn quick() -> Options {
+    Options {
+        flush_every: Duration::from_millis(5),
+        backoff_min: Duration::from_millis(5),
+        backoff_max: Duration::from_millis(20),
+        ..Options::default()
+    }
+}
+
+fn start(store: &Arc<Memory>, dir: &TempDir, options: Options) -> (Sink, Collector) {
+    let spool = Spool::open(dir.path(), spool::Options::default()).unwrap();
+    Sink::start(Arc::clone(store), spool, options)
+}
+
+fn write(collector: &mut Collector, table: &str, id: u64) {
+    collector.batch(table, &["id"]).row().u64(id);
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not within 5 s: {what}");
+}
+
+#[tokio::test]
+async fn rows_arrive_once_they_are_old_enough_or_many_enough() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    let options = Options { batch_rows: 100, flush_every: Duration::from_millis(30), ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    for id in 0..250 {
+        write(&mut collector, "waits", id);
+    }
+    until("full batches", || store.ids("waits").len() == 200).await;
+    collector.flush_due();
+    assert_eq!(store.ids("waits").len(), 200, "the third batch is neither full nor old");
+    tokio::time::sleep(options.flush_every).await;
+    collector.flush_due();
+    until("the old batch", || store.ids("waits").len() == 250).await;
+
+    drop(collector);
+    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(stats.inserted["waits"], 250);
+    assert_eq!((stats.spooled, stats.losses.total(), stats.health), (0, 0, Health::Up));
+}
+
+#[tokio::test]
+async fn an_outage_goes_through_the_spool_and_loses_nothing() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    let (sink, mut collector) = start(&store, &dir, quick());
+    store.down.store(true, Ordering::Relaxed);
+    for id in 0..50 {
+        write(&mut collector, "waits", id);
+        write(&mut collector, "requests", id);
+        collector.flush();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    until("everything spooled", || sink.stats().spool_rows == 100).await;
+    assert_eq!(sink.stats().health, Health::Down { error: "connection refused".into() });
+    assert!(sink.stats().spool_bytes > 0);
+    let probes = store.calls.load(Ordering::Relaxed);
+    assert!(probes < 40, "{probes} inserts in some 100 ms of outage: probing does not back off");
+
+    store.down.store(false, Ordering::Relaxed);
+    write(&mut collector, "waits", 50);
+    collector.flush();
+    until("drained", || sink.stats().inserted_total() == 101).await;
+    until("the spool empty", || sink.stats().spool_rows == 0).await;
+    drop(collector);
+    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(store.ids("waits"), (0..=50).collect::<Vec<_>>());
+    assert_eq!(store.ids("requests"), (0..50).collect::<Vec<_>>());
+    assert_eq!((stats.losses.total(), stats.spool_bytes, stats.health), (0, 0, Health::Up));
+}
+
+#[tokio::test]
+async fn what_one_run_spools_the_next_one_inserts() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.down.store(true, Ordering::Relaxed);
+    let (sink, mut collector) = start(&store, &dir, quick());
+    for id in 0..10 {
+        write(&mut collector, "waits", id);
+    }
+    drop(collector);
+    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    assert_eq!((stats.spooled, stats.spool_rows, stats.inserted_total()), (10, 10, 0));
+
+    store.down.store(false, Ordering::Relaxed);
+    let (sink, _collector) = start(&store, &dir, quick());
+    until("the spool of the first run", || store.ids("waits").len() == 10).await;
+    until("counted", || sink.stats().drained == 10).await;
+}
+
+#[tokio::test]
+async fn a_refused_batch_is_kept_aside_and_blocks_nothing() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    let (sink, mut collector) = start(&store, &dir, quick());
+    // The second time around the refused batch comes from the spool.
+    for (outage, expected) in [(false, 3), (true, 6)] {
+        store.down.store(outage, Ordering::Relaxed);
+        for id in 0..3 {
+            write(&mut collector, "unknown", id);
+            write(&mut collector, "waits", id);
+        }
+        collector.flush();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        store.down.store(false, Ordering::Relaxed);
+        until("the good table", || store.ids("waits").len() == expected).await;
+        until("the bad table", || {
+            sink.stats().losses.by_reason(Reason::Rejected) == expected as u64
+        })
+        .await;
+    }
+    let kept = std::fs::read_dir(dir.path().join("rejected")).unwrap();
+    let notes: Vec<_> =
+        kept.map(|file| file.unwrap().path()).filter(|p| p.extension().unwrap() == "txt").collect();
+    assert_eq!(notes.len(), 2);
+    assert!(std::fs::read_to_string(&notes[0]).unwrap().contains("no such table"));
+    let losses = sink.take_losses();
+    assert_eq!(losses.by_reason(Reason::Rejected), 6);
+    assert!(sink.take_losses().is_empty(), "a loss is reported once");
+    assert_eq!(sink.stats().losses.total(), 6);
+}
+
+#[tokio::test]
+async fn shutdown_keeps_its_deadline_and_spools_what_a_slow_store_did_not_take() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(60_000, Ordering::Relaxed);
+    let options = Options { insert_timeout: Duration::from_secs(120), ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    for id in 0..5 {
+        write(&mut collector, "waits", id);
+        collector.flush();
+    }
+    drop(collector);
+    let before = Instant::now();
+    let stats = sink.shutdown(Duration::from_millis(50)).await;
+    assert!(before.elapsed() < Duration::from_secs(2));
+    assert_eq!((stats.spool_rows, stats.losses.total()), (5, 0));
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_counts_as_away() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(60_000, Ordering::Relaxed);
+    let options = Options { insert_timeout: Duration::from_millis(20), ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    write(&mut collector, "waits", 1);
+    collector.flush();
+    until("spooled", || sink.stats().spool_rows == 1).await;
+    assert!(matches!(sink.stats().health, Health::Down { error } if error.contains("no answer")));
+    store.delay_ms.store(0, Ordering::Relaxed);
+    until("inserted", || store.ids("waits") == [1]).await;
+}
+
+#[tokio::test]
+async fn live_rows_are_not_starved_by_a_long_spool() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.down.store(true, Ordering::Relaxed);
+    let options = Options { drain_bytes_per_s: 20_000, ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    for id in 0..100 {
+        (0..100).for_each(|_| write(&mut collector, "old", id));
+        collector.flush();
+        tokio::task::yield_now().await;
+    }
+    until("spooled", || sink.stats().spool_rows == 10_000).await;
+    store.down.store(false, Ordering::Relaxed);
+    until("back", || sink.stats().health == Health::Up).await;
+    write(&mut collector, "live", 1);
+    collector.flush();
+    until("the live row", || store.ids("live") == [1]).await;
+    assert!(sink.stats().spool_rows > 5_000, "800 bytes take 40 ms at this pace");
+}
+
+#[tokio::test]
+async fn when_nobody_takes_rows_memory_stays_bounded_and_the_rest_is_counted() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    let options = Options { queue_bytes: 8_000, batch_rows: 100, ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    // This test's runtime has one thread, and it does not yield: the task cannot run.
+    for id in 0..10_000 {
+        write(&mut collector, "waits", id);
+    }
+    let lost = sink.stats().losses.by_reason(Reason::QueueFull);
+    assert!(lost >= 8_000, "{lost}");
+    until("the queue drained", || store.ids("waits").len() == 1000).await;
+    drop(collector);
+    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(stats.inserted_total() + stats.losses.total(), 10_000);
+}
