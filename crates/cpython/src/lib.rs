@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Looks into another process's CPython from outside: version, GIL, collector, thread names.
+
+mod binary;
+mod check;
+mod elf;
+mod error;
+mod gc;
+mod inspector;
+mod interpreter;
+mod layout;
+mod memory;
+mod process;
+mod pthread;
+mod version;
+
+pub use error::InspectError;
+pub use gc::{GcFunction, GcRung, UsdtLocation, UsdtProbe};
+pub use inspector::Inspector;
+pub use interpreter::{Binary, BinaryKind, GcFacts, GenerationStats, GilLayout, Interpreter, Libc};
+pub use pthread::pthread_tid;
+pub use version::{Level, Version};
+
+/// The interpreter of process `pid`. To look at more than one process, keep an [`Inspector`].
+pub fn inspect(pid: i32) -> Result<Interpreter, InspectError> {
+    Inspector::new().inspect(pid)
+}

@@ -1,0 +1,273 @@
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::InspectError;
+use crate::binary::{BinaryFacts, InterpreterFacts};
+use crate::check::{Addresses, check};
+use crate::gc::GcRung;
+use crate::interpreter::{Binary, BinaryKind, GcFacts, GilLayout, Interpreter, Libc};
+use crate::layout::{DEBUG_OFFSETS, GcAt, GilAt, Layout, layout};
+use crate::memory::Memory;
+use crate::process::{Mapping, Process};
+
+/// How often a failed self-check is repeated before it is believed: the process runs on meanwhile.
+const ATTEMPTS: u32 = 6;
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// Identity of a file's content, as far as `stat` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    dev: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// Looks at processes, and remembers what it has read from each binary file: the workers of one
+/// server share theirs.
+#[derive(Debug, Default)]
+pub struct Inspector {
+    binaries: HashMap<FileKey, Arc<BinaryFacts>>,
+    /// Test hook: changes the layout before it is used.
+    distort: Option<fn(&mut Layout)>,
+}
+
+/// A candidate: a file that is mapped, and could hold the interpreter.
+struct Candidate {
+    kind: BinaryKind,
+    path: PathBuf,
+    mapped_path: String,
+}
+
+impl Inspector {
+    /// With an empty memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all binaries. They take a few kilobytes each.
+    pub fn clear(&mut self) {
+        self.binaries.clear();
+    }
+
+    /// The interpreter of process `pid` (in our pid namespace). Takes well under a millisecond
+    /// when its binary is known, some ten milliseconds when it is not. The process is not stopped.
+    pub fn inspect(&mut self, pid: i32) -> Result<Interpreter, InspectError> {
+        let process = Process { pid };
+        let mappings = process.mappings()?;
+        let (mut musl, mut awaits_library, mut refusal) = (false, false, None);
+        for candidate in candidates(process, &mappings)? {
+            let (key, facts) = self.facts(process, &candidate)?;
+            if candidate.kind == BinaryKind::Executable {
+                musl |= facts.musl;
+                awaits_library |= facts.needs_libpython;
+            }
+            let Some(interpreter) = &facts.interpreter else { continue };
+            let Some(bias) = load_bias(&mappings, &candidate.mapped_path, &facts) else { continue };
+            musl |= mappings.iter().any(|mapping| mapping.path.contains("/ld-musl-"));
+            let libc = if musl { Libc::Musl } else { Libc::Glibc };
+            let binary = Binary {
+                path: candidate.path,
+                mapped_path: candidate.mapped_path,
+                kind: candidate.kind,
+                dev: key.dev,
+                inode: key.inode,
+                build_id: facts.build_id.clone(),
+                load_bias: bias,
+            };
+            match self.locate(process, binary, &facts, interpreter, libc) {
+                Ok(found) => return Ok(found),
+                Err(error @ (InspectError::Gone | InspectError::Permission)) => return Err(error),
+                // An executable may carry an interpreter it does not use, beside a library.
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        match refusal {
+            Some(InspectError::SelfCheck { .. }) if process.has_ended() => Err(InspectError::Gone),
+            Some(error) => Err(error),
+            None if process.has_ended() => Err(InspectError::Gone),
+            None if awaits_library => {
+                Err(InspectError::NotReady("its libpython is not yet loaded".into()))
+            }
+            None => Err(InspectError::NotPython),
+        }
+    }
+
+    fn facts(
+        &mut self,
+        process: Process,
+        candidate: &Candidate,
+    ) -> Result<(FileKey, Arc<BinaryFacts>), InspectError> {
+        let name = candidate.path.display().to_string();
+        let explain = |error| match candidate.kind {
+            BinaryKind::Executable => process.explain("exe", error),
+            BinaryKind::Library => InspectError::io(name.clone(), error),
+        };
+        let file = File::open(&candidate.path).map_err(explain)?;
+        let meta = file.metadata().map_err(explain)?;
+        let key = FileKey {
+            dev: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        };
+        if let Some(facts) = self.binaries.get(&key) {
+            return Ok((key, Arc::clone(facts)));
+        }
+        let root = process.file("root");
+        let roots = [root.as_path(), Path::new("/")];
+        let facts = Arc::new(BinaryFacts::read(file, &candidate.mapped_path, &roots)?);
+        self.binaries.insert(key, Arc::clone(&facts));
+        Ok((key, facts))
+    }
+
+    fn locate(
+        &self,
+        process: Process,
+        binary: Binary,
+        facts: &BinaryFacts,
+        interpreter: &InterpreterFacts,
+        libc: Libc,
+    ) -> Result<Interpreter, InspectError> {
+        let version = interpreter.version;
+        let memory = Memory::new(process.pid);
+        let runtime = interpreter.runtime.map(|address| binary.load_bias.wrapping_add(address));
+        let head = match runtime {
+            Some(runtime) if version.minor_pair() >= (3, 13) => {
+                memory.bytes(runtime, DEBUG_OFFSETS)?
+            }
+            _ => Vec::new(),
+        };
+        let mut layout = layout(version, &head)?;
+        if let Some(distort) = self.distort {
+            distort(&mut layout);
+        }
+        let runtime = runtime.ok_or_else(|| InspectError::Unsupported {
+            version,
+            why: "its binary names no _PyRuntime and has no .PyRuntime section".into(),
+        })?;
+        let mut attempt = 1;
+        let at = loop {
+            let checked = addresses(memory, &layout, runtime)
+                .and_then(|at| check(process, memory, &layout, at, libc).map(|()| at));
+            match checked {
+                Err(InspectError::SelfCheck { .. }) if attempt < ATTEMPTS => attempt += 1,
+                other => break other?,
+            }
+            thread::sleep(PAUSE);
+        };
+        let collecting = at.gc + layout.gc_collecting;
+        let mut rungs = interpreter.probes.rungs.clone();
+        rungs.push(GcRung::Watchpoint { address: collecting });
+        Ok(Interpreter {
+            pid: process.pid,
+            version,
+            binary,
+            stripped: facts.stripped,
+            libc,
+            runtime,
+            main_interpreter: at.main,
+            gil: at.gil,
+            gil_layout: GilLayout::KNOWN,
+            tstate_thread_id_offset: layout.tstate_thread_id,
+            tstate_native_id_offset: layout.tstate_native_id,
+            gc: GcFacts {
+                collecting,
+                generation_stats: at.gc + layout.gc_stats,
+                rungs,
+                missing: interpreter.probes.missing.clone(),
+            },
+            layout,
+        })
+    }
+}
+
+/// Follows the pointers from `_PyRuntime`.
+fn addresses(memory: Memory, layout: &Layout, runtime: u64) -> Result<Addresses, InspectError> {
+    let not_ready = |what: &str| InspectError::NotReady(what.into());
+    if let Some(offset) = layout.initialized {
+        match memory.i32(runtime + offset)? {
+            0 => return Err(not_ready("it is starting (or has finished)")),
+            1 => {}
+            other => {
+                return Err(InspectError::SelfCheck {
+                    what: "_PyRuntime.initialized",
+                    expected: "0 or 1".into(),
+                    found: other.to_string(),
+                });
+            }
+        }
+    }
+    let main = memory.u64(runtime + layout.interpreters_head + 8)?;
+    if main == 0 {
+        return Err(not_ready("it has no main interpreter yet"));
+    }
+    let gil = match layout.gil {
+        GilAt::Runtime(offset) => runtime + offset,
+        GilAt::Interpreter(offset) => memory.u64(main + offset)?,
+    };
+    if gil == 0 {
+        return Err(not_ready("its GIL is not yet created"));
+    }
+    let gc = match layout.gc {
+        GcAt::Runtime(offset) => runtime + offset,
+        GcAt::Interpreter(offset) => main + offset,
+    };
+    Ok(Addresses { runtime, main, gil, gc })
+}
+
+/// The executable, then every mapped `libpython`.
+fn candidates(process: Process, mappings: &[Mapping]) -> Result<Vec<Candidate>, InspectError> {
+    let exe = fs::read_link(process.file("exe")).map_err(|error| process.explain("exe", error))?;
+    let exe = exe.to_string_lossy().into_owned();
+    let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
+    let mut found: Vec<Candidate> = Vec::new();
+    for mapping in mappings {
+        let name = mapping.path.rsplit('/').next().unwrap_or_default();
+        if !name.starts_with("libpython")
+            || mapping.path == exe
+            || found.iter().any(|candidate| candidate.mapped_path == mapping.path)
+        {
+            continue;
+        }
+        found.push(Candidate {
+            kind: BinaryKind::Library,
+            path: openable(process, mapping),
+            mapped_path: mapping.path.clone(),
+        });
+    }
+    let executable = mappings.iter().find(|mapping| mapping.path == exe);
+    let path = executable
+        .map(|mapping| openable(process, mapping))
+        .filter(|path| path.starts_with(process.file("root")))
+        .unwrap_or_else(|| process.file("exe"));
+    found.insert(0, Candidate { kind: BinaryKind::Executable, path, mapped_path: exe });
+    Ok(found)
+}
+
+/// A path that opens the very file that is mapped.
+fn openable(process: Process, mapping: &Mapping) -> PathBuf {
+    let mut path = process.file("root").into_os_string();
+    path.push(&mapping.path);
+    let path = PathBuf::from(path);
+    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.ino() == mapping.inode);
+    if !mapping.deleted && is_it(&path) {
+        return path;
+    }
+    process.file(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
+}
+
+/// Process address − virtual address, from any mapping of a loadable segment.
+fn load_bias(mappings: &[Mapping], path: &str, facts: &BinaryFacts) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    mappings.iter().filter(|mapping| mapping.path == path).find_map(|mapping| {
+        let of = |segment: &&crate::elf::Segment| segment.offset / PAGE == mapping.offset / PAGE;
+        let segment = facts.segments.iter().find(of)?;
+        Some(mapping.start.wrapping_sub(segment.address / PAGE * PAGE))
+    })
+}
