@@ -9,6 +9,7 @@ ROOT_URLCONF = "shop.urls"
 INSTALLED_APPS = ["shop"]
 MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
 USE_TZ = True
+TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 DATABASES = {

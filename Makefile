@@ -1,0 +1,33 @@
+# `make` alone lists what there is. SHELL is bash for `set -o pipefail`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON := .cache/venv/bin/python
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install and build everything that is needed (Debian or Ubuntu; asks apt for what is missing)
+	@tools/setup.sh
+
+.PHONY: build
+build: ## Build target/release/underspan
+	@tools/setup.sh build
+
+.PHONY: demo
+demo: setup ## Play the two stories on nginx, gunicorn, Django and PostgreSQL (root; KEEP=1 keeps it up)
+	@$(PYTHON) demo/run.py $(if $(filter 1,$(KEEP)),--keep)
+
+.PHONY: test
+test: setup ## Run every test (root)
+	cargo test --workspace --locked
+	$(PYTHON) -m pytest -q python
+
+.PHONY: lint
+lint: ## Formatters and linters, changing nothing
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	.cache/venv/bin/ruff check python demo tests

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Gets what the build, the tests and the demo need. Run it again at will: what is there is left alone.
+#
+#   tools/setup.sh             all of the below
+#   tools/setup.sh system      Debian or Ubuntu packages, by apt
+#   tools/setup.sh python      the virtual environment, .cache/venv
+#   tools/setup.sh build       target/release/underspan
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VENV=.cache/venv
+MINIMUM_RUST=1.89
+PYTHON=${PYTHON:-python3}
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# at_least 1.95.0 1.89: whether the first version is the second or later.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+have_libclang() {
+    ls /usr/lib/llvm-*/lib/libclang*.so* "${LIBCLANG_PATH:-/nowhere}"/libclang*.so* 2>/dev/null | grep -q . ||
+        /sbin/ldconfig -p 2>/dev/null | grep -q libclang
+}
+
+have_postgres() { have initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
+
+# The packages whose content is not there, one a line.
+missing_packages() {
+    have cc || echo build-essential
+    have clang || echo clang                  # compiles the BPF programs
+    have_libclang || echo libclang-dev        # bindgen reads their headers with it
+    have pkg-config || echo pkg-config
+    pkg-config --exists libelf 2>/dev/null || echo libelf-dev
+    pkg-config --exists zlib 2>/dev/null || echo zlib1g-dev
+    have protoc || echo protobuf-compiler     # OTLP
+    have "$PYTHON" || echo python3
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    PATH=$PATH:/usr/sbin have nginx || echo nginx   # this and the next: the demo
+    have_postgres || echo postgresql
+}
+
+system() {
+    local packages command
+    packages=$(missing_packages | tr '\n' ' ')
+    if [ -n "$packages" ]; then
+        command="apt-get install -y --no-install-recommends $packages"
+        have apt-get || die "missing: $packages(names of Debian packages). Install them, then run this again."
+        if [ "$(id -u)" = 0 ]; then
+            as_root=()
+        elif have sudo; then
+            as_root=(sudo)
+        else
+            die "missing: $packages. As root, run: apt-get update && $command"
+        fi
+        say "installing $packages"
+        "${as_root[@]}" apt-get update -qq
+        # shellcheck disable=SC2086  # a list of words
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command
+        packages=$(missing_packages | tr '\n' ' ')
+        [ -z "$packages" ] || die "still missing after apt-get: $packages"
+    fi
+    have cargo || die "no Rust. Install it (https://rustup.rs), then run this again."
+    at_least "$(cargo --version | cut -d' ' -f2)" $MINIMUM_RUST ||
+        die "$(cargo --version) is too old: $MINIMUM_RUST or later is needed. Run: rustup update stable"
+}
+
+python() {
+    local wanted requirements=(demo/requirements.txt)
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
+        die "$("$PYTHON" --version) is too old: 3.9 or later is needed. Set PYTHON=/path/to/python3."
+    local file
+    for file in python/requirements*.txt tests/requirements*.txt; do
+        [ -e "$file" ] && requirements+=("$file")
+    done
+    # Made anew when what it is made from has changed. The underspan package in it is this checkout's, not a copy.
+    wanted=$(cat "${requirements[@]}" python/pyproject.toml python/dev_install.py <("$PYTHON" -VV) <(pwd) | sha256sum)
+    if [ "$(cat $VENV/stamp 2>/dev/null)" != "$wanted" ]; then
+        say "making $VENV"
+        rm -rf $VENV
+        "$PYTHON" -m venv $VENV
+        $VENV/bin/python -m pip install --quiet --disable-pip-version-check \
+            "${requirements[@]/#/--requirement=}" 'tomli; python_version < "3.11"'
+        $VENV/bin/python python/dev_install.py >/dev/null
+        echo "$wanted" >$VENV/stamp
+    fi
+}
+
+build() {
+    say "building target/release/underspan"
+    cargo build --release --locked --package underspan-cli
+}
+
+case ${1:-all} in
+    system | python | build) "$1" ;;
+    all)
+        system
+        python
+        build
+        ;;
+    *) die "usage: tools/setup.sh [system|python|build]" ;;
+esac
