@@ -76,7 +76,8 @@ fn compile(source: &Path, out: &Path, libbpf: &str) -> Result<PathBuf> {
         .args(["-Wno-missing-declarations", "-Wno-unused-function"])
         .arg(format!("-I{}", out.display()))
         .arg(format!("-I{libbpf}"))
-        .args(["-I", "bpf", "-c"])
+        // asm/errno.h, for libbpf's USDT header, lives in the multiarch folder.
+        .args(["-idirafter", "/usr/include/x86_64-linux-gnu", "-c"])
         .arg(source)
         .arg("-o")
         .arg(&object)

@@ -9,9 +9,9 @@
 
 struct config {
 	__u64 wait_threshold_ns; /* waits at least this long get a row of their own */
-	__u32 agent_tgid;	 /* never watched */
+	__s64 preempt_count_from_rq; /* see interrupt.h; 0: not known */
 	__u8 discover;		 /* report every exec and listen, so that user space can choose */
-	__u8 _pad[3];
+	__u8 _pad[7];
 };
 
 /* What is known of a watched process. All zero: watched, and no Python that we can read. */

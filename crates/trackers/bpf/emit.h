@@ -7,10 +7,6 @@
 
 #include "maps.h"
 
-#define BPF_RB_NO_WAKEUP 1
-#define BPF_RB_FORCE_WAKEUP 2
-#define BPF_RB_AVAIL_DATA 0
-
 /* User space drains the ring ten times a second; it is woken only when the ring gets full, so that
  * an event costs no context switch of its own. */
 #define WAKEUP_BYTES (2 << 20)

@@ -5,29 +5,28 @@
 #ifndef UNDERSPAN_INTERRUPT_H
 #define UNDERSPAN_INTERRUPT_H
 
-#include "kernel.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-
-/* Linux 6.2 moved the count into pcpu_hot, 6.15 moved it back. */
-struct pcpu_hot {
-	int preempt_count;
-} __attribute__((preserve_access_index));
-
-extern const int __preempt_count __ksym __weak;
-extern const struct pcpu_hot pcpu_hot __ksym __weak;
+#include "maps.h"
 
 /* NMI, hard interrupt, and softirq being served (not merely disabled): linux/preempt.h */
 #define INTERRUPT_MASK (0x00f00000 | 0x000f0000 | 0x00000100)
 
+/*
+ * The preemption count is a per-CPU variable that kernels built without KALLSYMS_ALL do not let
+ * programs name. Its distance from another per-CPU variable, the run queue, is in BTF
+ * (config.preempt_count_from_rq), and the run queue's address is in the current task.
+ */
 static __always_inline bool in_interrupt(void)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct rq *rq;
 	int count = 0;
 
-	if (bpf_ksym_exists(&pcpu_hot))
-		count = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->preempt_count;
-	else if (bpf_ksym_exists(&__preempt_count))
-		count = *(const int *)bpf_this_cpu_ptr(&__preempt_count);
+	if (!task->pid)
+		return true; /* the idle task wakes nobody by itself */
+	if (!config.preempt_count_from_rq)
+		return false;
+	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + config.preempt_count_from_rq);
 	return count & INTERRUPT_MASK;
 }
 

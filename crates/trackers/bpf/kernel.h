@@ -44,6 +44,7 @@ struct files_struct {
 };
 
 struct cfs_rq {
+	struct rq *rq;
 	int throttle_count; /* CONFIG_CFS_BANDWIDTH */
 };
 

@@ -23,12 +23,9 @@ const volatile struct config config = { .wait_threshold_ns = 1000000 };
 extern const volatile struct config config;
 #endif
 
-#define BPF_ANY 0
-#define BPF_NOEXIST 1
-
 /* What is known of each watched process; written by user space, inherited on fork. */
 SHARED struct {
-	__uint(type, 1 /* HASH */);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32); /* tgid */
 	__type(value, struct process);
@@ -36,7 +33,7 @@ SHARED struct {
 
 /* Collections per process; written by BPF only. */
 SHARED struct {
-	__uint(type, 1 /* HASH */);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32); /* tgid */
 	__type(value, struct collections);
@@ -44,7 +41,7 @@ SHARED struct {
 
 /* Every watched thread and its ledger. */
 SHARED struct {
-	__uint(type, 1 /* HASH */);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32); /* tid */
 	__type(value, struct thread);
@@ -52,19 +49,19 @@ SHARED struct {
 
 /* Zeroed threads to copy from: struct thread is too large for the BPF stack. */
 SHARED struct {
-	__uint(type, 6 /* PERCPU_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct thread);
 } blank_thread SEC(".maps");
 
 SHARED struct {
-	__uint(type, 27 /* RINGBUF */);
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
 } events SEC(".maps");
 
 SHARED struct {
-	__uint(type, 6 /* PERCPU_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, TRACKERS * LOST_REASONS);
 	__type(key, __u32);
 	__type(value, __u64);

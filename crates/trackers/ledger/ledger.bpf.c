@@ -9,13 +9,14 @@
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
 #include "../bpf/interrupt.h"
+#include <bpf/bpf_endian.h>
 #include "classify.bpf.h"
 #include "ledger.h"
 
 /* Ready but held back by its cgroup's quota? */
 static __always_inline __u8 ready_state(struct task_struct *task)
 {
-	struct cfs_rq *queue;
+	struct cfs_rq *queue = NULL;
 
 	if (!bpf_core_field_exists(queue->throttle_count))
 		return STATE_RUNNABLE;

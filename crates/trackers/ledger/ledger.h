@@ -6,7 +6,7 @@
 #define UNDERSPAN_LEDGER_H
 
 #include "../bpf/event.h"
-#include "../bpf/states.h"
+#include "states.h"
 
 /* One wait of at least the threshold, from leaving the CPU to coming back to it. */
 struct wait_event {

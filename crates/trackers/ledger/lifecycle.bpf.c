@@ -112,7 +112,7 @@ int BPF_PROG(ledger_exec, struct task_struct *task, pid_t old_pid)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(ledger_exit, struct task_struct *task)
 {
-	__u32 tid = task->pid, tgid = task->tgid;
+	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct thread_exit_event *e;
 	__u64 now;

@@ -51,8 +51,8 @@ struct conn {
 };
 
 struct {
-	__uint(type, 24 /* SK_STORAGE */);
-	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC */);
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct conn);
 } conns SEC(".maps");
@@ -65,7 +65,7 @@ struct accepted {
 };
 
 struct {
-	__uint(type, 9 /* LRU_HASH */);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, __u64); /* struct sock * */
 	__type(value, struct accepted);
@@ -73,7 +73,7 @@ struct {
 
 /* A place to build a record whose length varies. */
 struct {
-	__uint(type, 6 /* PERCPU_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct request_read_event);
@@ -183,21 +183,22 @@ static __always_inline void fill_addresses(struct request_read_event *e, struct 
 static __always_inline __u64 user_buffer(void)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	__u64 iov = 0, base = 0;
+	__u64 second = regs->si, iov = 0, base = 0;
 
+	barrier_var(second); /* loaded once: a register holds one kind of pointer */
 	switch (regs->orig_ax) {
 	case SYS_read:
 	case SYS_recvfrom:
 	case SYS_write:
 	case SYS_sendto:
-		return regs->si;
+		return second;
 	case SYS_readv:
 	case SYS_writev:
-		iov = regs->si;
+		iov = second;
 		break;
 	case SYS_recvmsg:
 	case SYS_sendmsg: /* struct msghdr: name, namelen (padded), iov */
-		bpf_probe_read_user(&iov, sizeof(iov), (void *)(regs->si + 16));
+		bpf_probe_read_user(&iov, sizeof(iov), (void *)(second + 16));
 		break;
 	}
 	if (iov)
@@ -265,7 +266,7 @@ int BPF_PROG(request_data_ready, struct sock *sk)
 	struct conn *c = bpf_sk_storage_get(&conns, sk, NULL, 0);
 
 	if (!c && is_accepted_unix(sk))
-		c = bpf_sk_storage_get(&conns, sk, NULL, 1 /* BPF_SK_STORAGE_GET_F_CREATE */);
+		c = bpf_sk_storage_get(&conns, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (c && !c->ready)
 		c->ready = bpf_ktime_get_ns();
 	return 0;
@@ -277,7 +278,7 @@ int BPF_PROG(request_state, struct sock *sk, int old, int new)
 	struct conn *c;
 
 	if (new == TCP_ESTABLISHED && old == TCP_SYN_RECV) {
-		if (!bpf_sk_storage_get(&conns, sk, NULL, 1))
+		if (!bpf_sk_storage_get(&conns, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
 			count_lost(TRACKER_REQUEST, LOST_MAP_FULL);
 		return 0;
 	}

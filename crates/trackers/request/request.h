@@ -7,7 +7,7 @@
 #define UNDERSPAN_REQUEST_H
 
 #include "../bpf/event.h"
-#include "../bpf/states.h"
+#include "states.h"
 
 #define REQUEST_HEAD 2048 /* first bytes of a request: enough for the traceparent header */
 #define ANSWER_HEAD 16	  /* first bytes of an answer: "HTTP/1.1 200 OK" */
