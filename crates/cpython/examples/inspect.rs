@@ -16,5 +16,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{interpreter:#x?}");
     println!("GIL wait futexes: {:x?}", interpreter.gil_wait_range());
     println!("took {first:?}, again {:?}", start.elapsed());
+    let start = Instant::now();
+    let names = interpreter.thread_names()?;
+    let took = start.elapsed();
+    for thread in &names {
+        println!("{:>8} {:#x} {}", thread.tid.unwrap_or(0), thread.pthread_id, thread.name);
+    }
+    println!("{} names took {took:?}", names.len());
     Ok(())
 }

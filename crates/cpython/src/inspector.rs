@@ -17,7 +17,7 @@ use crate::process::{Mapping, Process};
 
 /// How often a failed self-check is repeated before it is believed: the process runs on meanwhile.
 const ATTEMPTS: u32 = 6;
-const PAUSE: Duration = Duration::from_micros(300);
+pub(crate) const PAUSE: Duration = Duration::from_micros(300);
 
 /// Identity of a file's content, as far as `stat` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

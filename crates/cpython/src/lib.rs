@@ -9,6 +9,7 @@ mod inspector;
 mod interpreter;
 mod layout;
 mod memory;
+mod names;
 mod process;
 mod pthread;
 mod version;
@@ -17,6 +18,7 @@ pub use error::InspectError;
 pub use gc::{GcFunction, GcRung, UsdtLocation, UsdtProbe};
 pub use inspector::Inspector;
 pub use interpreter::{Binary, BinaryKind, GcFacts, GenerationStats, GilLayout, Interpreter, Libc};
+pub use names::{ThreadName, thread_names};
 pub use pthread::pthread_tid;
 pub use version::{Level, Version};
 
