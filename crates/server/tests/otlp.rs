@@ -1,0 +1,284 @@
+//! The receivers, over real sockets. The store is a stand-in here, so that a test can decide when it
+//! fails and how; `store.rs` uses the real one.
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Running, config, request};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use prost::Message;
+use reqwest::{Response, StatusCode};
+use tonic::Code;
+use tonic_types::StatusExt;
+use underspan_server::{Config, Error, Server, SinkError, SpanSink};
+use underspan_store::Batch;
+
+/// What the stand-in does with the next batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Mood {
+    #[default]
+    Takes,
+    Down,
+    Refuses,
+    Hangs,
+}
+
+#[derive(Clone, Default)]
+struct StandIn(Arc<Mutex<(Mood, u64)>>);
+
+impl StandIn {
+    fn becomes(&self, mood: Mood) {
+        self.0.lock().unwrap().0 = mood;
+    }
+
+    fn spans(&self) -> u64 {
+        self.0.lock().unwrap().1
+    }
+}
+
+impl SpanSink for StandIn {
+    async fn insert(&self, batch: &Batch) -> Result<(), SinkError> {
+        let mood = self.0.lock().unwrap().0;
+        let error = |retryable| SinkError { message: format!("{mood:?}"), retryable };
+        match mood {
+            Mood::Takes => {
+                self.0.lock().unwrap().1 += batch.rows;
+                Ok(())
+            }
+            Mood::Down => Err(error(true)),
+            Mood::Refuses => Err(error(false)),
+            Mood::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
+
+async fn post(server: &Running, kind: &str, encoding: Option<&str>, body: Vec<u8>) -> Response {
+    let mut post = reqwest::Client::new().post(server.traces_url()).header("content-type", kind);
+    if let Some(encoding) = encoding {
+        post = post.header("content-encoding", encoding);
+    }
+    post.body(body).send().await.unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A `google.rpc.Status` in protobuf.
+async fn rpc_status(response: Response) -> tonic_types::Status {
+    assert_eq!(response.headers()["content-type"], PROTOBUF);
+    tonic_types::Status::decode(response.bytes().await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_sent_arrives_by_every_way() {
+    let store = StandIn::default();
+    let server = Running::start(config(), store.clone()).await;
+    let body = request(2).encode_to_vec();
+
+    let response = post(&server, PROTOBUF, None, body.clone()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["content-type"], PROTOBUF);
+    let response = ExportTraceServiceResponse::decode(response.bytes().await.unwrap()).unwrap();
+    assert_eq!(response, ExportTraceServiceResponse::default());
+
+    let response = post(&server, PROTOBUF, Some("gzip"), gzip(&body)).await;
+    assert_eq!(response.status(), StatusCode::OK);
+
+    let body = serde_json::to_vec(&request(2)).unwrap();
+    let response = post(&server, "application/json; charset=utf-8", None, body).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.text().await.unwrap(), "{}");
+
+    let mut client = TraceServiceClient::connect(server.grpc_url()).await.unwrap();
+    let response = client.export(request(2)).await.unwrap().into_inner();
+    assert_eq!(response, ExportTraceServiceResponse::default());
+
+    server.wait_for("underspan_spans_written_total", 8).await;
+    assert_eq!(server.metric("underspan_spans_received_total{transport=\"http\"}").await, 6);
+    assert_eq!(server.metric("underspan_spans_received_total{transport=\"grpc\"}").await, 2);
+    server.stop().await;
+    assert_eq!(store.spans(), 8);
+}
+
+#[tokio::test]
+async fn stopping_writes_what_is_queued() {
+    let store = StandIn::default();
+    let server = Running::start(config(), store.clone()).await;
+    post(&server, PROTOBUF, None, request(3).encode_to_vec()).await;
+    server.stop().await;
+    assert_eq!(store.spans(), 3);
+}
+
+#[tokio::test]
+async fn malformed_requests_are_told_what_is_wrong() {
+    let server = Running::start(config(), StandIn::default()).await;
+    let body = request(3).encode_to_vec();
+
+    let truncated = body[..body.len() - 1].to_vec();
+    let gzipped = gzip(&body);
+    let half_gzip = gzipped[..gzipped.len() / 2].to_vec();
+    for (encoding, body) in [
+        (None, truncated),
+        (None, b"\xff\xff".to_vec()),
+        (Some("gzip"), half_gzip),
+        (Some("gzip"), body),
+    ] {
+        let response = post(&server, PROTOBUF, encoding, body).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let status = rpc_status(response).await;
+        assert_eq!(status.code, Code::InvalidArgument as i32);
+        assert!(status.message.starts_with("malformed or truncated OTLP: "), "{}", status.message);
+    }
+
+    for body in [r#"{"resourceSpans": [{"#, "[]", r#"{"resourceSpans": 1}"#, "\u{0}"] {
+        let response = post(&server, JSON, None, body.into()).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(response.headers()["content-type"], JSON);
+        let status: serde_json::Value = response.json().await.unwrap();
+        assert_eq!(status["code"], 3);
+        assert!(status["message"].as_str().unwrap().starts_with("malformed"), "{status}");
+    }
+
+    let deep = format!(r#"{{"resourceSpans": {}"#, "[".repeat(100_000));
+    assert_eq!(post(&server, JSON, None, deep.into()).await.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(server.metric("underspan_otlp_malformed_requests_total").await, 9);
+    assert_eq!(post(&server, "text/plain", None, body.clone()).await.status(), 415);
+    assert_eq!(post(&server, PROTOBUF, Some("br"), body).await.status(), 415);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn large_requests_are_refused_before_they_fill_the_memory() {
+    let server = Running::start(config(), StandIn::default()).await;
+    let zeros = vec![0; 17 << 20];
+    for (encoding, body) in [(Some("gzip"), gzip(&zeros)), (None, zeros)] {
+        let response = post(&server, PROTOBUF, encoding, body).await;
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(rpc_status(response).await.message.contains("16 MiB"));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn rejected_spans_are_named_in_the_answer() {
+    let server = Running::start(config(), StandIn::default()).await;
+    let mut request = request(3);
+    request.resource_spans[0].scope_spans[0].spans[1].trace_id.pop();
+
+    let response = post(&server, PROTOBUF, None, request.encode_to_vec()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let response = ExportTraceServiceResponse::decode(response.bytes().await.unwrap()).unwrap();
+    assert_eq!(response.partial_success.unwrap().rejected_spans, 1);
+
+    let body = serde_json::to_vec(&request).unwrap();
+    let response: serde_json::Value = post(&server, JSON, None, body).await.json().await.unwrap();
+    assert_eq!(response["partialSuccess"]["rejectedSpans"], "1");
+    assert!(response["partialSuccess"]["errorMessage"].as_str().unwrap().contains("16 bytes"));
+
+    let mut client = TraceServiceClient::connect(server.grpc_url()).await.unwrap();
+    let response = client.export(request).await.unwrap().into_inner();
+    assert_eq!(response.partial_success.unwrap().rejected_spans, 1);
+    server.wait_for("underspan_spans_written_total", 6).await;
+    assert_eq!(server.metric("underspan_spans_rejected_total{reason=\"bad_id\"}").await, 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn while_the_store_is_down_senders_keep_their_spans() {
+    let store = StandIn::default();
+    store.becomes(Mood::Down);
+    let server = Running::start(config(), store.clone()).await;
+    let body = request(2).encode_to_vec();
+
+    // The first ones are taken: nothing is known of the store yet. They are kept until it is up.
+    assert_eq!(post(&server, PROTOBUF, None, body.clone()).await.status(), StatusCode::OK);
+    server.wait_for("underspan_store_up", 0).await;
+
+    let response = post(&server, PROTOBUF, None, body.clone()).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let seconds: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=10).contains(&seconds));
+    let status = rpc_status(response).await;
+    assert_eq!(status.code, Code::Unavailable as i32);
+    assert!(status.message.contains("Down"), "{}", status.message);
+
+    let mut client = TraceServiceClient::connect(server.grpc_url()).await.unwrap();
+    let status = client.export(request(1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    let retry = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert!(retry >= Duration::from_secs(1));
+
+    let health = format!("http://{}/health", server.addresses.api);
+    assert_eq!(reqwest::get(&health).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+
+    store.becomes(Mood::Takes);
+    server.wait_for("underspan_store_up", 1).await;
+    assert_eq!(post(&server, PROTOBUF, None, body).await.status(), StatusCode::OK);
+    server.wait_for("underspan_spans_written_total", 4).await;
+    assert_eq!(server.metric("underspan_spans_refused_total{reason=\"store_down\"}").await, 3);
+    assert_eq!(reqwest::get(&health).await.unwrap().status(), StatusCode::OK);
+    server.stop().await;
+    assert_eq!(store.spans(), 4);
+}
+
+#[tokio::test]
+async fn rows_the_store_refuses_for_good_are_counted_and_senders_held_back() {
+    let store = StandIn::default();
+    store.becomes(Mood::Refuses);
+    let server = Running::start(config(), store.clone()).await;
+    let body = request(2).encode_to_vec();
+    assert_eq!(post(&server, PROTOBUF, None, body.clone()).await.status(), StatusCode::OK);
+    server.wait_for("underspan_spans_dropped_total{reason=\"store_refused\"}", 2).await;
+    assert_eq!(post(&server, PROTOBUF, None, body.clone()).await.status(), 503);
+    store.becomes(Mood::Takes);
+    server.wait_for("underspan_store_up", 1).await;
+    assert_eq!(post(&server, PROTOBUF, None, body).await.status(), StatusCode::OK);
+    server.stop().await;
+    assert_eq!(store.spans(), 2);
+}
+
+#[tokio::test]
+async fn a_full_queue_asks_senders_to_come_back() {
+    let store = StandIn::default();
+    store.becomes(Mood::Hangs);
+    let server = Running::start(Config { max_queued_spans: 10, ..config() }, store).await;
+    let body = request(6).encode_to_vec();
+    assert_eq!(post(&server, PROTOBUF, None, body.clone()).await.status(), StatusCode::OK);
+    let response = post(&server, PROTOBUF, None, body).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(rpc_status(response).await.code, Code::ResourceExhausted as i32);
+
+    let mut client = TraceServiceClient::connect(server.grpc_url()).await.unwrap();
+    let status = client.export(request(6)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.get_details_retry_info().is_some());
+    assert_eq!(server.metric("underspan_spans_queued").await, 6);
+    assert_eq!(server.metric("underspan_spans_refused_total{reason=\"queue_full\"}").await, 12);
+    // A store that hangs does not keep the server from ending.
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_the_way_out() {
+    let server = Running::start(config(), StandIn::default()).await;
+    let taken = server.addresses.otlp_grpc;
+    let second = Config { otlp_grpc: taken, ..config() };
+    let error = Server::bind(&second, StandIn::default()).await.err().unwrap();
+    assert!(matches!(error, Error::PortInUse { .. }));
+    let message = error.to_string();
+    assert!(message.contains(&taken.unwrap().port().to_string()), "{message}");
+    assert!(message.contains("--otlp-grpc"), "{message}");
+    server.stop().await;
+}
