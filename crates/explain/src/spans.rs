@@ -47,7 +47,11 @@ pub struct SpanView {
 
 /// The view, and the set of instants that child spans cover.
 pub(crate) fn view(request: &Request, whole: Interval, spans: &[Span]) -> (SpanView, Cover) {
-    let Some((root, matched)) = root(request, whole, spans) else {
+    let mut spans: Vec<&Span> = spans.iter().collect();
+    spans.sort_by_key(|s| {
+        (s.start_time, s.duration_ns, &s.trace_id, &s.span_id, &s.parent_span_id, &s.name)
+    });
+    let Some((root, matched)) = root(request, whole, &spans) else {
         let view = SpanView {
             matched: Match::None,
             root: None,
@@ -61,7 +65,7 @@ pub(crate) fn view(request: &Request, whole: Interval, spans: &[Span]) -> (SpanV
         };
         return (view, Cover::default());
     };
-    let children = below(root, spans);
+    let children = below(root, &spans);
     let covered: Cover = children.iter().map(|span| interval(span)).collect();
     let visible = covered.within(whole);
     let hidden = Cover::from(whole).subtract(&visible);
@@ -85,7 +89,7 @@ fn interval(span: &Span) -> Interval {
 }
 
 /// The span of the request itself: of those that overlap it the one that fits best.
-fn root<'a>(request: &Request, whole: Interval, spans: &'a [Span]) -> Option<(&'a Span, Match)> {
+fn root<'a>(request: &Request, whole: Interval, spans: &[&'a Span]) -> Option<(&'a Span, Match)> {
     let ids: BTreeSet<_> =
         spans.iter().map(|s| (s.trace_id.as_str(), s.span_id.as_str())).collect();
     let same_thread = |s: &Span| {
@@ -118,6 +122,7 @@ fn root<'a>(request: &Request, whole: Interval, spans: &'a [Span]) -> Option<(&'
     };
     spans
         .iter()
+        .copied()
         .filter_map(candidate)
         .max_by_key(|(s, matched, overlap)| {
             (rank(*matched), same_thread(s), s.kind == "server", *overlap, &s.span_id)
@@ -126,12 +131,12 @@ fn root<'a>(request: &Request, whole: Interval, spans: &'a [Span]) -> Option<(&'
 }
 
 /// All descendants. Parent links that form a ring end where they began.
-fn below<'a>(root: &Span, spans: &'a [Span]) -> Vec<&'a Span> {
+fn below<'a>(root: &Span, spans: &[&'a Span]) -> Vec<&'a Span> {
     let mut known = BTreeSet::from([root.span_id.as_str()]);
     let mut found = Vec::new();
     loop {
         let before = found.len();
-        for span in spans.iter().filter(|span| span.trace_id == root.trace_id) {
+        for &span in spans.iter().filter(|span| span.trace_id == root.trace_id) {
             if known.contains(span.parent_span_id.as_str())
                 && !known.contains(span.span_id.as_str())
             {

@@ -102,7 +102,13 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
         what it protects. If it is a pool's condition, enlarge the pool (database connections, \
         threads)";
     let lost = case.evidence.lost.iter().any(|lost| lost.tracker == "ledger" && lost.count > 0);
-    Some(match case.blame(&releasers, ns, &at) {
+    let culprit = case.blame(&releasers, ns, &at).map(|culprit| {
+        // A file lock can be released by another process.
+        let released = |w: &&(&Wait, Interval)| culprit.tid != 0 && w.0.waker_tid == culprit.tid;
+        let pid = own.iter().find(released).map(|(w, _)| w.waker_pid).filter(|&pid| pid != 0);
+        crate::Culprit { pid: pid.unwrap_or(culprit.pid), ..culprit }
+    });
+    Some(match culprit {
         // A lost row could have been another thread's turn.
         Some(culprit) if lost => {
             let text = format!(
@@ -137,8 +143,7 @@ fn releaser(wait: &Wait) -> Option<(u32, &str)> {
     if wait.holder_tid != 0 {
         return Some((wait.holder_tid, &wait.holder_thread));
     }
-    (wait.waker_tid != 0 && wait.waker_pid == wait.pid)
-        .then_some((wait.waker_tid, wait.waker_thread.as_str()))
+    (wait.waker_tid != 0).then_some((wait.waker_tid, wait.waker_thread.as_str()))
 }
 
 /// When, during a wait, another thread's wait for the same futex ended.

@@ -34,7 +34,8 @@ pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
     let at: Cover = queues.union(&in_handler);
     let (culprit, rows) = collectors(case, &at, ns);
     let meanwhile = case.pauses.iter().filter(|p| p.tid != request.tid);
-    let overlapping = !clipped(meanwhile.map(|p| (*p, interval(p))), case.window.handler).is_empty();
+    let overlapping =
+        !clipped(meanwhile.map(|p| (*p, interval(p))), case.window.handler).is_empty();
     let draft = case.draft(Kind::GcWait, &parts).located(case, &at).rows(rows);
     let finding = match culprit {
         Some(culprit) => caused(case, draft, culprit, ns),

@@ -51,7 +51,7 @@ pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding
              (--worker-class gthread --threads N)",
         ));
     }
-    if let Some((state, rows)) = blocked(case, acceptor, &at) {
+    if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
         let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
         for (wait, part) in &rows {
             if wait.holder_tid != 0 && (is_gil(state) || state == State::LockWait) {
@@ -83,13 +83,13 @@ pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding
     ))
 }
 
-/// In which state, if any one, the accepting thread was blocked for enough of the time.
+/// In which state, if any one, a thread was blocked for enough of the time.
 fn blocked<'a>(
     case: &Case<'a>,
     tid: u32,
+    phase: Interval,
     at: &Cover,
 ) -> Option<(State, Vec<(&'a underspan_model::Wait, Interval)>)> {
-    let phase = case.window.accept_queue;
     // Polling is what an acceptor does when it is free: that blames nobody.
     let waits = case.waits_of(tid, phase, |state| state != State::PollWait);
     let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();
@@ -112,6 +112,9 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let draft = case.draft(Kind::Handoff, &[("handoff", ns)]).located(case, &at).rows(rows);
     let waited = words::duration(ns);
     if !pool.saturated() {
+        if let Some(finding) = own_thread_blocked(case, &at, &waited) {
+            return Some(finding);
+        }
         let idle = pool.idle();
         let text = if pool.served.is_empty() || idle == 0 {
             format!(
@@ -167,4 +170,26 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         pool.served_per_second(),
     );
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+}
+
+/// Where one thread accepts and reads, what it waited for in between explains the handoff.
+fn own_thread_blocked(case: &Case<'_>, at: &Cover, waited: &str) -> Option<Finding> {
+    let request = case.request;
+    if request.accept_tid != request.tid {
+        return None;
+    }
+    let (state, rows) = blocked(case, request.tid, case.window.handoff, at)?;
+    let shown: Cover = rows.iter().map(|(_, part)| *part).collect();
+    let culprit = case.thread(request.tid, &request.thread, shown.intersect(at).total(), at);
+    let text = format!(
+        "Thread {} ({}) accepted the connection and read the request {waited} later; it was {} in \
+         between",
+        request.thread,
+        request.tid,
+        state.label()
+    );
+    let draft = case.draft(Kind::Handoff, &[("handoff", at.total())]).located(case, at);
+    let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
+    Some(draft.say(text, "Let nothing that blocks run between accepting and reading"))
 }

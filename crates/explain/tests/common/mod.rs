@@ -1,0 +1,311 @@
+//! Evidence as a real service would leave it. The command line's snapshot tests use it too.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use underspan_explain::{Evidence, Process};
+use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, State, Wait};
+
+pub const MS: u64 = 1_000_000;
+/// 2026-03-02 10:15:00 UTC.
+pub const T0: u64 = 1_772_446_500_000_000_000;
+pub const PID: u32 = 4100;
+
+/// The phases and the ledger, in milliseconds; the rest of the handler goes to `rest`.
+pub struct Shape<'a> {
+    pub id: u64,
+    pub worker: u32,
+    pub at_ms: u64,
+    pub accept_queue: u64,
+    pub handoff: u64,
+    pub handler: u64,
+    pub cells: &'a [(State, u64)],
+}
+
+pub fn request(path: &str, shape: &Shape<'_>) -> Request {
+    let mut request = Request {
+        request_id: format!("{:016x}", shape.id),
+        host: String::from("web-1"),
+        pid: PID,
+        tid: 4110 + shape.worker,
+        ns_pid: 7,
+        ns_tid: 17 + shape.worker,
+        thread: format!("ThreadPoolExecutor-0_{}", shape.worker),
+        process: String::from("gunicorn"),
+        start_time: T0 + shape.at_ms * MS,
+        duration_ns: (shape.accept_queue + shape.handoff + shape.handler) * MS,
+        accept_queue_ns: shape.accept_queue * MS,
+        handoff_ns: shape.handoff * MS,
+        handler_ns: shape.handler * MS,
+        accept_to_read_ns: shape.handoff * MS,
+        method: String::from("GET"),
+        path: path.to_owned(),
+        status: 200,
+        peer: String::from("127.0.0.1:50112"),
+        local: String::from("127.0.0.1:8000"),
+        bytes_in: 412,
+        bytes_out: 1834,
+        accept_tid: 4102,
+        sent_tid: 4110 + shape.worker,
+        sent_thread: format!("ThreadPoolExecutor-0_{}", shape.worker),
+        end: String::from("sent"),
+        ..Request::default()
+    };
+    for &(state, ms) in shape.cells {
+        request.ledger[state] = ms * MS;
+    }
+    let rest = request.handler_ns.saturating_sub(request.ledger.total());
+    request.ledger[State::Running] += rest;
+    request
+}
+
+pub fn span(request: &Request, id: u64, parent: u64, name: &str, from_ms: u64, ms: u64) -> Span {
+    Span {
+        trace_id: request.trace_id.clone(),
+        span_id: format!("{id:016x}"),
+        parent_span_id: if parent == 0 { String::new() } else { format!("{parent:016x}") },
+        name: name.to_owned(),
+        kind: String::from(if parent == 0 { "server" } else { "client" }),
+        service: String::from("shop"),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        pid: request.ns_pid,
+        tid: request.ns_tid,
+        status: String::new(),
+    }
+}
+
+pub fn wait(request: &Request, state: State, from_ms: u64, ms: u64) -> Wait {
+    Wait {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid: request.tid,
+        ns_pid: request.ns_pid,
+        ns_tid: request.ns_tid,
+        thread: request.thread.clone(),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        runnable_ns: 0,
+        state,
+        waker_pid: 0,
+        waker_tid: 0,
+        waker_thread: String::new(),
+        holder_tid: 0,
+        holder_thread: String::new(),
+        futex_addr: 0,
+        syscall: -1,
+        fd: -1,
+        peer: String::new(),
+        slices: 1,
+    }
+}
+
+pub fn pause(request: &Request, tid: u32, thread: &str, from_ms: u64, ms: u64) -> GcPause {
+    GcPause {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid,
+        ns_pid: 7,
+        ns_tid: 3,
+        thread: thread.to_owned(),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        generation: 2,
+        collected: 1204,
+        cpu_ns: ms * MS,
+        rung: String::from("symbol"),
+    }
+}
+
+pub fn gil_wait(request: &Request, from_ms: u64, ms: u64, holder: (u32, &str), gc: u64) -> GilWait {
+    GilWait {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid: request.tid,
+        ns_pid: request.ns_pid,
+        ns_tid: request.ns_tid,
+        thread: request.thread.clone(),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        holder_tid: holder.0,
+        holder_thread: holder.1.to_owned(),
+        holder_ns: ms * MS,
+        gc_ns: gc * MS,
+        slices: u32::try_from(ms / 5).unwrap_or(1),
+    }
+}
+
+fn process() -> Option<Process> {
+    Some(Process {
+        process: String::from("gunicorn"),
+        cmdline: String::from("gunicorn shop.wsgi --worker-class gthread --threads 4"),
+        cgroup: String::from("/system.slice/shop.service"),
+        python: String::from("3.11"),
+        gc_rung: String::from("symbol"),
+    })
+}
+
+/// Story 1: 64 requests come at once, four threads serve them at 200 ms each. The slowest waits 3.1 s.
+pub fn queue() -> Evidence {
+    let cells = [(State::NetRead, 196)];
+    let mut siblings: Vec<_> = (0..62)
+        .map(|n| {
+            let round = n / 4;
+            request(
+                "/orders",
+                &Shape {
+                    id: 100 + n,
+                    worker: u32::try_from(n % 4).unwrap_or(0),
+                    at_ms: 0,
+                    accept_queue: 1,
+                    handoff: round * 205,
+                    handler: 204,
+                    cells: &cells,
+                },
+            )
+        })
+        .collect();
+    let mut slow = request(
+        "/orders",
+        &Shape {
+            id: 0x2a,
+            worker: 3,
+            at_ms: 1,
+            accept_queue: 1,
+            handoff: 3100,
+            handler: 204,
+            cells: &cells,
+        },
+    );
+    slow.trace_id = String::from("4bf92f3577b34da6a3ce929d0e0e4736");
+    slow.parent_span_id = format!("{:016x}", 0xc11e);
+    let mut root = span(&slow, 1, 0xc11e, "GET /orders", 3102, 202);
+    root.kind = String::from("server");
+    let query = span(&slow, 2, 1, "SELECT", 3104, 197);
+    let mut read = wait(&slow, State::NetRead, 3104, 196);
+    read.peer = String::from("127.0.0.1:5432");
+    siblings.reverse();
+    Evidence {
+        request: Some(slow),
+        spans: vec![query, root],
+        waits: vec![read],
+        siblings,
+        process: process(),
+        ..Evidence::default()
+    }
+}
+
+/// Story 2: a background job collects generation 2 for 2.8 s; a quick query takes 3 s.
+pub fn collection() -> Evidence {
+    let cells = [(State::GcWait, 2790), (State::NetRead, 3)];
+    let mut slow = request(
+        "/quick",
+        &Shape {
+            id: 0x2b,
+            worker: 1,
+            at_ms: 0,
+            accept_queue: 0,
+            handoff: 1,
+            handler: 2801,
+            cells: &cells,
+        },
+    );
+    slow.trace_id = String::from("0af7651916cd43dd8448eb211c80319c");
+    let root = span(&slow, 1, 0, "GET /quick", 2, 2798);
+    let query = span(&slow, 2, 1, "SELECT", 4, 2793);
+    let mut wait = wait(&slow, State::GcWait, 7, 2790);
+    wait.holder_tid = 4131;
+    wait.holder_thread = String::from("report-job_0");
+    Evidence {
+        gc_pauses: vec![pause(&slow, 4131, "report-job_0", 6, 2791)],
+        gil_waits: vec![gil_wait(&slow, 7, 2790, (4131, "report-job_0"), 2790)],
+        waits: vec![wait],
+        spans: vec![root, query],
+        process: process(),
+        request: Some(slow),
+        ..Evidence::default()
+    }
+}
+
+/// Nothing is wrong.
+pub fn quiet() -> Evidence {
+    let cells = [(State::NetRead, 6)];
+    let request = request(
+        "/health",
+        &Shape {
+            id: 0x2c,
+            worker: 0,
+            at_ms: 0,
+            accept_queue: 0,
+            handoff: 0,
+            handler: 9,
+            cells: &cells,
+        },
+    );
+    Evidence { request: Some(request), process: process(), ..Evidence::default() }
+}
+
+/// A request of an event loop that came late to it.
+pub fn event_loop() -> Evidence {
+    let shape = Shape {
+        id: 0x2d,
+        worker: 0,
+        at_ms: 0,
+        accept_queue: 0,
+        handoff: 480,
+        handler: 120,
+        cells: &[],
+    };
+    let on_loop = |mut request: Request| {
+        request.thread = String::from("uvicorn");
+        request.shared_thread = 1;
+        request
+    };
+    let others = (0..3).map(|n| {
+        let shape = Shape {
+            id: 200 + n,
+            worker: 0,
+            at_ms: 0,
+            accept_queue: 0,
+            handoff: 1,
+            handler: 500,
+            cells: &[],
+        };
+        on_loop(request("/stream", &shape))
+    });
+    Evidence {
+        siblings: others.collect(),
+        request: Some(on_loop(request("/events", &shape))),
+        ..Evidence::default()
+    }
+}
+
+/// Blocked for an unknown reason, with a ledger that misses 20 ms, while events were lost.
+pub fn unknown() -> Evidence {
+    let cells = [(State::Other, 300), (State::Sleep, 200)];
+    let mut request = request(
+        "/odd",
+        &Shape {
+            id: 0x2e,
+            worker: 2,
+            at_ms: 0,
+            accept_queue: 0,
+            handoff: 0,
+            handler: 600,
+            cells: &cells,
+        },
+    );
+    request.ledger[State::Running] -= 20 * MS;
+    let lost = |tracker: &str, reason: &str, count| LostEvents {
+        host: String::from("web-1"),
+        start_time: T0 - 500 * MS,
+        duration_ns: 1000 * MS,
+        tracker: tracker.to_owned(),
+        reason: reason.to_owned(),
+        count,
+    };
+    Evidence {
+        waits: vec![wait(&request, State::Other, 10, 300), wait(&request, State::Sleep, 350, 200)],
+        lost: vec![lost("ledger", "ring_full", 17), lost("gil", "ring_full", 2)],
+        request: Some(request),
+        ..Evidence::default()
+    }
+}

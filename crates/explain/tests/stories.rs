@@ -1,0 +1,280 @@
+//! What must be found, and what must not.
+
+mod common;
+
+use common::*;
+use underspan_explain::{Evidence, Finding, Kind, Match, Relation, explain};
+use underspan_model::{Request, State};
+
+fn findings(evidence: &Evidence) -> Vec<Finding> {
+    explain(evidence).unwrap().findings
+}
+
+/// The only finding, so that nothing else is accused beside it.
+fn only(evidence: &Evidence) -> Finding {
+    let mut findings = findings(evidence);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0)
+}
+
+fn handler(cells: &[(State, u64)]) -> Request {
+    let handler = 20 + cells.iter().map(|(_, ms)| ms).sum::<u64>();
+    request(
+        "/x",
+        &Shape { id: 1, worker: 0, at_ms: 0, accept_queue: 0, handoff: 0, handler, cells },
+    )
+}
+
+fn of(request: Request) -> Evidence {
+    Evidence { request: Some(request), ..Evidence::default() }
+}
+
+#[test]
+fn a_full_pool_explains_the_handoff() {
+    let explanation = explain(&queue()).unwrap();
+    let [handoff] = explanation.findings.as_slice() else { panic!("{:#?}", explanation.findings) };
+    assert_eq!((handoff.kind, handoff.relation), (Kind::Handoff, Relation::Caused));
+    assert_eq!(handoff.ns, 3100 * MS);
+    assert!(handoff.hidden_ns as f64 >= 0.95 * explanation.spans.hidden_ns as f64);
+    let culprit = handoff.culprit.as_ref().unwrap();
+    assert_eq!(
+        (culprit.thread.as_str(), culprit.route.as_str()),
+        ("all 4 worker threads", "GET /orders")
+    );
+    assert!(handoff.advice.contains("--threads"), "{}", handoff.advice);
+    assert_eq!(explanation.spans.matched, Match::Traceparent);
+    assert_eq!(explanation.spans.visible_ns, 197 * MS);
+}
+
+#[test]
+fn one_idle_thread_and_the_pool_is_not_blamed() {
+    let mut evidence = queue();
+    let idle =
+        Shape { id: 9, worker: 5, at_ms: 0, accept_queue: 0, handoff: 0, handler: 3, cells: &[] };
+    evidence.siblings.push(request("/health", &idle));
+    let handoff = only(&evidence);
+    assert_eq!(handoff.relation, Relation::Unknown);
+    assert!(handoff.culprit.is_none());
+}
+
+#[test]
+fn a_pool_that_computes_needs_processes() {
+    let mut evidence = queue();
+    for sibling in &mut evidence.siblings {
+        sibling.ledger[State::GilWait] = sibling.ledger[State::NetRead];
+        sibling.ledger[State::NetRead] = 0;
+    }
+    let findings = findings(&evidence);
+    assert!(findings[0].advice.contains("--workers"), "{}", findings[0].advice);
+}
+
+#[test]
+fn a_collection_on_a_sibling_is_named() {
+    let explanation = explain(&collection()).unwrap();
+    let [gc] = explanation.findings.as_slice() else { panic!("{:#?}", explanation.findings) };
+    assert_eq!((gc.kind, gc.relation, gc.ns), (Kind::GcWait, Relation::Caused, 2790 * MS));
+    let culprit = gc.culprit.as_ref().unwrap();
+    assert_eq!((culprit.tid, culprit.thread.as_str()), (4131, "report-job_0"));
+    assert_eq!((culprit.generation, culprit.collected), (2, 1204));
+    assert!(gc.advice.contains("gc.freeze()"));
+    // The query's span shows the wait as if the database had been slow.
+    assert_eq!(explanation.spans.masked_ns, 2790 * MS);
+}
+
+#[test]
+fn a_collection_without_the_waits_rows_is_no_proof() {
+    let mut evidence = collection();
+    evidence.waits.clear();
+    evidence.gil_waits.clear();
+    assert_eq!(only(&evidence).relation, Relation::Coincided);
+    evidence.gc_pauses.clear();
+    assert_eq!(only(&evidence).relation, Relation::Unknown);
+}
+
+#[test]
+fn a_short_collection_is_not_blamed_for_a_long_wait() {
+    let mut evidence = collection();
+    evidence.gc_pauses[0].duration_ns = 2000 * MS;
+    let gc = only(&evidence);
+    assert_ne!(gc.relation, Relation::Caused);
+    assert!(gc.culprit.is_none());
+}
+
+#[test]
+fn a_collection_explains_the_queues_it_fills() {
+    let mut slow = request(
+        "/quick",
+        &Shape {
+            id: 1,
+            worker: 1,
+            at_ms: 0,
+            accept_queue: 900,
+            handoff: 400,
+            handler: 510,
+            cells: &[(State::GcWait, 500)],
+        },
+    );
+    slow.accept_tid = 4102;
+    let mut acceptor = wait(&slow, State::GcWait, 0, 1300);
+    acceptor.tid = 4102;
+    let evidence = Evidence {
+        waits: vec![acceptor, wait(&slow, State::GcWait, 1300, 500)],
+        gc_pauses: vec![pause(&slow, 4131, "job", 0, 1800)],
+        ..of(slow)
+    };
+    let gc = only(&evidence);
+    assert_eq!((gc.kind, gc.relation, gc.ns), (Kind::GcWait, Relation::Caused, 1800 * MS));
+    let parts: Vec<_> = gc.parts.iter().map(|p| p.part).collect();
+    assert_eq!(parts, ["accept_queue", "handoff", "gc_wait"]);
+}
+
+#[test]
+fn a_quiet_request_has_no_finding() {
+    assert!(findings(&quiet()).is_empty());
+}
+
+#[test]
+fn the_gil_holder_is_named_with_its_request() {
+    let slow = handler(&[(State::GilWait, 300)]);
+    let holder =
+        Shape { id: 7, worker: 3, at_ms: 0, accept_queue: 0, handoff: 0, handler: 400, cells: &[] };
+    let evidence = Evidence {
+        gil_waits: vec![gil_wait(&slow, 10, 300, (4113, "ThreadPoolExecutor-0_3"), 0)],
+        siblings: vec![request("/export", &holder)],
+        ..of(slow)
+    };
+    let gil = only(&evidence);
+    assert_eq!((gil.kind, gil.relation), (Kind::GilWait, Relation::Caused));
+    let culprit = gil.culprit.unwrap();
+    assert_eq!((culprit.tid, culprit.route.as_str()), (4113, "GET /export"));
+    assert_eq!(culprit.request_id, "0000000000000007");
+}
+
+#[test]
+fn gil_waits_that_rows_do_not_cover_have_no_holder() {
+    let slow = handler(&[(State::GilWait, 300)]);
+    let evidence =
+        Evidence { gil_waits: vec![gil_wait(&slow, 10, 100, (4113, "x"), 0)], ..of(slow) };
+    let gil = only(&evidence);
+    assert_eq!(gil.relation, Relation::Unknown);
+    assert!(gil.culprit.is_none());
+}
+
+#[test]
+fn a_lock_names_the_thread_that_released_it() {
+    let slow = handler(&[(State::LockWait, 250)]);
+    let mut row = wait(&slow, State::LockWait, 10, 250);
+    (row.waker_pid, row.waker_tid, row.waker_thread) = (PID, 4120, String::from("holder"));
+    row.futex_addr = 0x7f00;
+    let mut evidence = Evidence { waits: vec![row.clone()], ..of(slow.clone()) };
+    let lock = only(&evidence);
+    assert_eq!((lock.relation, lock.culprit.unwrap().tid), (Relation::Caused, 4120));
+
+    // Another thread got the same lock in the middle of the wait.
+    let mut other = wait(&slow, State::LockWait, 0, 200);
+    other.tid = 4121;
+    other.futex_addr = 0x7f00;
+    evidence.waits.push(other);
+    let lock = only(&evidence);
+    assert_eq!(lock.relation, Relation::Unknown);
+    assert!(lock.culprit.is_none());
+}
+
+#[test]
+fn a_slow_peer_is_named_and_a_slow_client_told_apart() {
+    for (peer, words) in [("10.0.0.9:5432", "the peer"), ("127.0.0.1:50112", "the client")] {
+        let slow = handler(&[(State::NetRead, 400)]);
+        let mut row = wait(&slow, State::NetRead, 10, 400);
+        row.peer = peer.to_owned();
+        let net = only(&Evidence { waits: vec![row], ..of(slow) });
+        assert_eq!(net.culprit.unwrap().peer, peer);
+        assert!(net.text.contains(words), "{}", net.text);
+    }
+}
+
+#[test]
+fn an_acceptor_that_serves_is_blamed_for_the_accept_queue() {
+    let mut slow = request(
+        "/x",
+        &Shape {
+            id: 1,
+            worker: 0,
+            at_ms: 100,
+            accept_queue: 400,
+            handoff: 0,
+            handler: 5,
+            cells: &[],
+        },
+    );
+    slow.accept_tid = slow.tid;
+    let shape =
+        Shape { id: 2, worker: 0, at_ms: 0, accept_queue: 0, handoff: 0, handler: 499, cells: &[] };
+    let evidence = Evidence { siblings: vec![request("/slow", &shape)], ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Caused));
+    assert_eq!(queue.culprit.unwrap().route, "GET /slow");
+    assert!(queue.advice.contains("--workers"));
+}
+
+#[test]
+fn each_state_has_its_kind() {
+    let kinds = [
+        (State::Running, Kind::Running),
+        (State::GcRun, Kind::GcRun),
+        (State::Runnable, Kind::Runnable),
+        (State::Throttled, Kind::Throttled),
+        (State::GilWait, Kind::GilWait),
+        (State::GcWait, Kind::GcWait),
+        (State::LockWait, Kind::LockWait),
+        (State::NetRead, Kind::NetRead),
+        (State::NetWrite, Kind::NetWrite),
+        (State::NetConnect, Kind::NetConnect),
+        (State::PollWait, Kind::PollWait),
+        (State::DiskIo, Kind::DiskIo),
+        (State::PageFault, Kind::PageFault),
+        (State::Sleep, Kind::Sleep),
+        (State::PipeIpc, Kind::PipeIpc),
+        (State::ChildWait, Kind::ChildWait),
+        (State::Other, Kind::Other),
+    ];
+    assert_eq!(kinds.map(|(state, _)| state), State::ALL);
+    for (state, kind) in kinds {
+        let finding = only(&of(handler(&[(state, 500)])));
+        assert_eq!(finding.kind, kind);
+        assert_eq!(serde_json::to_value(kind).unwrap(), state.name());
+    }
+}
+
+#[test]
+fn an_event_loop_is_not_split() {
+    let explanation = explain(&event_loop()).unwrap();
+    assert_eq!(explanation.findings[0].kind, Kind::LoopLag);
+    let parts: Vec<_> = explanation.parts.iter().map(|p| p.part).collect();
+    assert_eq!(parts, ["accept_queue", "handoff", "handler"]);
+}
+
+#[test]
+fn unknown_time_and_losses_are_told() {
+    let explanation = explain(&unknown()).unwrap();
+    assert_eq!(explanation.unknown.ns, 320 * MS);
+    assert_eq!(explanation.unknown.unaccounted_ns, 20 * MS);
+    assert_eq!(explanation.lost_events, 19);
+}
+
+#[test]
+fn spans_matched_by_thread_alone_are_of_low_confidence() {
+    let mut evidence = collection();
+    evidence.request.as_mut().unwrap().trace_id.clear();
+    let explanation = explain(&evidence).unwrap();
+    assert_eq!(explanation.spans.matched, Match::Thread);
+    assert!(explanation.notes.iter().any(|note| note.contains("low confidence")));
+}
+
+#[test]
+fn json_has_the_tables_names() {
+    let json = serde_json::to_value(explain(&queue()).unwrap()).unwrap();
+    for field in ["request_id", "trace_id", "handoff_ns", "net_read_ns", "client_wait_ns", "parts"]
+    {
+        assert!(json.get(field).is_some(), "{field}");
+    }
+}
