@@ -26,6 +26,10 @@ test: setup ## Run every test (root)
 	cargo test --workspace --locked
 	$(PYTHON) -m pytest -q python
 
+.PHONY: truth
+truth: setup ## Compare what Underspan says with injected delays; write docs/accuracy.md (root)
+	$(PYTHON) tests/truth --report docs/accuracy.md
+
 .PHONY: lint
 lint: ## Formatters and linters, changing nothing
 	cargo fmt --all --check

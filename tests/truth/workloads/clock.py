@@ -99,6 +99,10 @@ class Thread(threading.Thread):
         self._work = work
         self.error = None
 
+    def start(self):
+        self.created = time.monotonic_ns()
+        super().start()
+
     def _live(self):
         with Phase("whole life") as life:
             try:
@@ -106,7 +110,8 @@ class Thread(threading.Thread):
             except BaseException as error:
                 self.error = error
                 raise
-        life.claim("life")
+        # A new thread may wait for the GIL before its first line of Python.
+        life.claim("life", ns=life.wall, ns_max=life.end.mono - self.created)
 
     def join(self):
         """Waits for the thread; a workload with a failed thread has failed."""

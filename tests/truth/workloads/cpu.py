@@ -1,10 +1,9 @@
-"""More computing threads than CPUs, a CPU quota, and threads that move between CPUs."""
+"""More computing threads than CPUs, and a thread that moves between CPUs."""
 
 import ctypes
 import os
 import time
 
-import cgroup
 from clock import Child, Phase, Thread, run
 
 
@@ -42,32 +41,6 @@ def contention():
         rival.result()
 
 
-def quota():
-    """20 ms of every 100: what is not run is throttled, and the group's own counter says how long."""
-    group = cgroup.Group("truth-quota", quota_us=20_000, period_us=100_000)
-
-    def throttled():
-        group.join()
-        cpu = min(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cpu})
-
-        def compute():
-            before = group.throttled_ns()
-            with Phase("computes beyond its quota") as phase:
-                spin(0.65)
-            counted = group.throttled_ns() - before
-            phase.cell("throttled", at_least_ms=200, ns=counted)
-            phase.cell("throttled+runnable", at_least_ms=200, ns=phase.delay)
-            phase.cell("running", at_least_ms=50, ns=phase.wall - phase.delay)
-
-        run(Thread("computer", compute))
-
-    try:
-        Child(throttled).result()
-    finally:
-        group.remove()
-
-
 def migration():
     """A thread that runs, sleeps, and is moved to another CPU after every turn."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -84,5 +57,4 @@ def migration():
 
 
 contention()
-quota()
 migration()

@@ -20,18 +20,30 @@ def accept(listener):
 
 
 def play(path, serve, client, family=socket.AF_INET, **fields):
+    """`serve(exchange)` answers one request; `client(listener, path)` asks, and tells when."""
     listener = listen(family)
     asking = Child(client, listener, path)
     done = []
-    run(Thread("server", lambda: done.append(serve(accept(listener)))))
+
+    def server():
+        exchange = accept(listener)
+        serve(exchange)
+        done.append(exchange)
+
+    run(Thread("server", server))
     done[0].claim(os.getpid(), path.split("?")[0], asking.result()["ready"], **fields)
+
+
+def handle(exchange, seconds=HANDLE_S):
+    with Phase("handler sleeps") as phase:
+        time.sleep(seconds)
+    exchange.cells["sleep"] = phase.blocked
 
 
 def simple(exchange, status=200):
     exchange.read()
-    time.sleep(HANDLE_S)
+    handle(exchange)
     exchange.answer(status)
-    return exchange
 
 
 def asks(listener, path):
@@ -40,20 +52,15 @@ def asks(listener, path):
 
 def families():
     for name, family in (("ipv4", socket.AF_INET), ("ipv6", socket.AF_INET6), ("unix", socket.AF_UNIX)):
-        play("/family/" + name, simple, asks, family, cells={"sleep": int(HANDLE_S * 1e9)})
+        play("/family/" + name, simple, asks, family)
 
 
 def what_was_said():
     """Method, path without its query, status, trace."""
-    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-
-    def client(listener, path):
-        headers = "traceparent: 00-%s-%s-01\r\n" % (trace, span)
-        return ask(connect(listener), text(path, "POST", headers, b'{"a": 1}'))
-
-    play("/said/post?secret=1", lambda exchange: simple(exchange, 503), client, method="POST", trace_id=trace,
-         parent_span_id=span, bytes_in=len(text("/said/post?secret=1", "POST", "traceparent: 00-%s-%s-01\r\n" % (trace, span),
-                                                 b'{"a": 1}')))
+    path, trace, span = "/said/post?secret=1", "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    message = text(path, "POST", "traceparent: 00-%s-%s-01\r\n" % (trace, span), b'{"a": 1}')
+    play(path, lambda exchange: simple(exchange, 503), lambda listener, _: ask(connect(listener), message),
+         method="POST", trace_id=trace, parent_span_id=span, bytes_in=len(message))
 
 
 def several_reads():
@@ -67,13 +74,14 @@ def several_reads():
         return {"ready": ready}
 
     def serve(exchange):
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += exchange.read()
+        data = exchange.read()
+        with Phase("waits for the rest of the request") as phase:
+            while b"\r\n\r\n" not in data:
+                data += exchange.read()
+        exchange.cells["net_read"] = phase.blocked
         exchange.answer()
-        return exchange
 
-    play("/several-reads", serve, client, cells={"net_read": int(2 * PAUSE_S * 1e9)}, bytes_in=len(text("/several-reads")))
+    play("/several-reads", serve, client, bytes_in=len(text("/several-reads")))
 
 
 def half_closed():
@@ -87,9 +95,8 @@ def half_closed():
     def serve(exchange):
         while exchange.read():
             pass
-        time.sleep(HANDLE_S)
+        handle(exchange)
         exchange.answer()
-        return exchange
 
     play("/half-closed", serve, client)
 
@@ -129,17 +136,13 @@ def reset():
 def closed_unanswered():
     """The server hangs up without a word: the request ends then."""
 
-    def client(listener, path):
-        return ask(connect(listener), text(path))
-
     def serve(exchange):
         exchange.read()
-        time.sleep(HANDLE_S)
+        handle(exchange)
         exchange.mark.update(sent=now(), sent_tid=0, sent_thread="", status=0)
         exchange.connection.close()
-        return exchange
 
-    play("/closed", serve, client, end="closed")
+    play("/closed", serve, asks, end="closed")
 
 
 def never_asked():
@@ -185,7 +188,6 @@ def answered_elsewhere():
 def ledger_of_a_handler():
     """A handler that sleeps, waits for a lock, and computes: its row's cells say how long each took."""
     lock, held = threading.Lock(), threading.Event()
-    cells = {}
 
     def hold():
         with lock:
@@ -200,16 +202,14 @@ def ledger_of_a_handler():
         with Phase("waits for a lock in a handler") as waits:
             with lock:
                 pass
-        with Phase("sleeps in a handler") as sleeps:
-            time.sleep(HANDLE_S)
+        handle(exchange)
         with Phase("computes in a handler") as computes:
-            sum(range(1_000_000))
+            sum(range(2_000_000))
         exchange.answer()
         holder.join()
-        cells.update(lock_wait=waits.blocked, sleep=sleeps.blocked, running=computes.wall - computes.delay)
-        return exchange
+        exchange.cells.update(lock_wait=waits.blocked, running=computes.wall - computes.delay)
 
-    play("/ledger", serve, asks, cells=cells)
+    play("/ledger", serve, asks)
 
 
 families()

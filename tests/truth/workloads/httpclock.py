@@ -47,6 +47,7 @@ class Exchange:
         self.connection = connection
         self.accepted = accepted
         self.mark = {}
+        self.cells = {}  # what the ledger of its handler must hold, by state
 
     def read(self):
         """The first recv of a request; later ones do not move the mark."""
@@ -62,7 +63,7 @@ class Exchange:
         self.mark.update(sent=now(), sent_tid=threading.get_native_id(), sent_thread=threading.current_thread().name,
                          status=status)
 
-    def claim(self, pid, path, ready, method="GET", end="sent", cells=None, **fields):
+    def claim(self, pid, path, ready, method="GET", end="sent", **fields):
         """What the row must say. `ready` is the client's clock when it sent the request's first byte."""
         accepted = self.accepted
         read, sent = self.mark["read"], self.mark["sent"]
@@ -77,4 +78,4 @@ class Exchange:
                 "sent_thread": self.mark["sent_thread"], "shared_thread": 0}
         same.update(fields)
         claim("request", pid=pid, path=path, start=ready, end=sent, tid=self.mark["tid"], spans=expect, same=same,
-              sent_tid=self.mark["sent_tid"], cells=cells or {})
+              sent_tid=self.mark["sent_tid"], cells=self.cells)

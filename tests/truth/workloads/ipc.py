@@ -125,15 +125,13 @@ def accept():
 
 
 def waits_for_a_signal():
-    """Server masters do: it is a wait for events, so it must not be called `other`."""
+    """Server masters do. Whatever it is called, it must not be `other`: the claim of the thread's life says so."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 
     def wait():
-        with Phase("waits for a signal") as phase:
-            signal.sigtimedwait([signal.SIGUSR1], LATE_S)
-        phase.claim("life")
+        signal.sigtimedwait([signal.SIGUSR1], LATE_S)
 
-    run(Thread("waiter", wait))
+    run(Thread("signalled", wait))
 
 
 pipe()

@@ -1,7 +1,6 @@
 """A parent listens and forks workers that accept; each worker's requests are its own."""
 
 import os
-import threading
 import time
 
 from clock import Child, Thread, run
@@ -33,4 +32,4 @@ for process in workers:
     mark = process.result()
     exchange = Exchange(None, mark["accepted"])
     exchange.mark = mark
-    exchange.claim(mark["pid"], mark["path"], ready[mark["path"]], cells={"sleep": int(0.1 * 1e9)})
+    exchange.claim(mark["pid"], mark["path"], ready[mark["path"]])

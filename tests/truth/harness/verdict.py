@@ -1,0 +1,33 @@
+"""A line of the table."""
+
+import collections
+
+STRICT_NS = 1_000_000
+
+
+def tolerance(ns):
+    """1 ms or 1 %, whichever is larger."""
+    return max(STRICT_NS, ns // 100)
+
+
+class Verdict(collections.namedtuple("Verdict", "what thread state injected reported error culprit problems")):
+    """Times in nanoseconds. It holds if there is no problem."""
+
+    @property
+    def ok(self):
+        return not self.problems
+
+
+def outside(reported, low, high=None):
+    """How far `reported` is from what it must be: a figure, or anything between two."""
+    high = low if high is None else max(low, high)
+    return min(reported - low, 0) or max(reported - high, 0)
+
+
+def judge_length(reported, low, high=None):
+    error = outside(reported, low, high)
+    allowed = tolerance(low)
+    problems = []
+    if abs(error) > allowed:
+        problems.append("off by %.3f ms, allowed %.3f ms" % (error / 1e6, allowed / 1e6))
+    return error, problems

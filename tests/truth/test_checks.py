@@ -1,0 +1,106 @@
+"""The checks themselves: a right store passes, and each wrong one is caught. No root, no kernel."""
+
+import copy
+import unittest
+
+from harness import checks, requests
+from harness.seen import TABLES, Seen
+
+CASE = {"start": 0, "end": 10_000_000_000, "driver": 1}
+WAIT = {"label": "lock", "thread": "waiter", "pid": 10, "tid": 11, "case": CASE, "state": "lock_wait",
+        "start": 1_000_000_000, "end": 1_210_000_000, "ns": 200_000_000, "at_least": 150_000_000,
+        "culprit": {"holder_tid": 12, "holder_thread": "holder"}}
+WAIT_ROW = {"ns_pid": 10, "ns_tid": 11, "tid": 111, "start": 1_005_000_000, "duration_ns": 200_100_000,
+            "state": "lock_wait", "holder_tid": 112, "holder_thread": "holder"}
+LIFE = {"label": "whole life", "thread": "waiter", "pid": 10, "tid": 11, "case": CASE, "ns": 300_000_000,
+        "ns_max": 300_500_000, "clocks": {"cpu": 100_000_000, "delay": 0}}
+LIFE_ROWS = [
+    {"ns_pid": 10, "ns_tid": 11, "tid": 111, "thread": "waiter", "start": 1_000_000_000, "duration_ns": 100_000_000,
+     "running_ns": 100_000_000, "gc_run_ns": 0, "runnable_ns": 0, "throttled_ns": 0, "lock_wait_ns": 0, "other_ns": 0},
+    {"ns_pid": 10, "ns_tid": 11, "tid": 111, "thread": "waiter", "start": 1_100_000_000, "duration_ns": 200_000_000,
+     "running_ns": 0, "gc_run_ns": 0, "runnable_ns": 0, "throttled_ns": 0, "lock_wait_ns": 200_000_000, "other_ns": 0},
+]
+OTHER_THREAD = {"ns_pid": 10, "ns_tid": 12, "tid": 112, "thread": "holder", "start": 1_000_000_000, "duration_ns": 0, "other_ns": 0}
+
+
+def seen(**tables):
+    filled = {name: [] for name in TABLES}
+    filled.update(copy.deepcopy(tables))
+    filled["thread_states"] = filled["thread_states"] + [OTHER_THREAD]
+    return Seen(filled)
+
+
+def changed(row, **fields):
+    return dict(row, **fields)
+
+
+class Waits(unittest.TestCase):
+    def problems(self, *rows, claim=WAIT):
+        return checks.wait(claim, seen(waits=list(rows)))[0].problems
+
+    def test_the_right_row_agrees(self):
+        self.assertEqual(self.problems(WAIT_ROW), [])
+
+    def test_numbers_may_come_as_strings(self):
+        self.assertEqual(self.problems(changed(WAIT_ROW, duration_ns="200100000", holder_tid="112")), [])
+
+    def test_each_wrong_row_is_caught(self):
+        for wrong in ({"duration_ns": 203_000_000}, {"duration_ns": 197_000_000}, {"state": "sleep"},
+                      {"holder_tid": 111}, {"holder_thread": "waiter"}, {"ns_tid": 12}, {"start": 1_020_000_000}):
+            with self.subTest(wrong):
+                self.assertNotEqual(self.problems(changed(WAIT_ROW, **wrong)), [])
+
+    def test_a_wait_told_in_two_rows_is_caught(self):
+        half = changed(WAIT_ROW, duration_ns=100_000_000)
+        self.assertNotEqual(self.problems(half, changed(half, start=1_105_000_000)), [])
+
+    def test_a_workload_that_injected_too_little_is_caught(self):
+        little = changed(WAIT, ns=1_000_000)
+        self.assertNotEqual(self.problems(changed(WAIT_ROW, duration_ns=1_000_000), claim=little), [])
+
+
+class Lives(unittest.TestCase):
+    def problems(self, *rows):
+        return checks.life(LIFE, seen(thread_states=list(rows)))[0].problems
+
+    def test_a_whole_life_agrees(self):
+        self.assertEqual(self.problems(*LIFE_ROWS), [])
+
+    def test_a_hole_is_caught(self):
+        first, second = LIFE_ROWS
+        self.assertNotEqual(self.problems(first, changed(second, start=second["start"] + 5_000)), [])
+
+    def test_a_missing_row_is_caught(self):
+        self.assertNotEqual(self.problems(LIFE_ROWS[1]), [])
+
+    def test_unknown_time_is_caught(self):
+        first, second = LIFE_ROWS
+        self.assertNotEqual(self.problems(first, changed(second, lock_wait_ns=196_000_000, other_ns=4_000_000)), [])
+
+    def test_a_wrong_name_is_caught(self):
+        first, second = LIFE_ROWS
+        self.assertNotEqual(self.problems(first, changed(second, thread="Thread-1")), [])
+
+    def test_cpu_time_must_be_the_kernels(self):
+        first, second = LIFE_ROWS
+        self.assertNotEqual(self.problems(changed(first, running_ns=95_000_000, runnable_ns=5_000_000), second), [])
+
+
+class Sums(unittest.TestCase):
+    ROW = {"ns_pid": 10, "ns_tid": 11, "tid": 111, "path": "/", "start": 5, "duration_ns": 60, "accept_queue_ns": 10,
+           "handoff_ns": 20, "handler_ns": 30, "accept_to_read_ns": 20, "running_ns": 10, "sleep_ns": 20}
+
+    def problems(self, row):
+        return requests.sums(CASE, seen(requests=[row], thread_states=LIFE_ROWS))[0].problems
+
+    def test_a_row_that_sums_agrees(self):
+        self.assertEqual(self.problems(self.ROW), [])
+
+    def test_a_row_that_does_not_is_caught(self):
+        self.assertNotEqual(self.problems(changed(self.ROW, sleep_ns=2_000)), [])
+        self.assertNotEqual(self.problems(changed(self.ROW, duration_ns=61)), [])
+        self.assertNotEqual(self.problems(changed(self.ROW, handoff_ns=21)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

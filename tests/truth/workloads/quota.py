@@ -1,0 +1,58 @@
+"""A CPU quota of 20 ms in every 100, used by one thread and by two.
+
+The group's own counter says how long it was throttled; what a thread neither ran nor was throttled, it was runnable.
+"""
+
+import os
+import time
+
+import cgroup
+from clock import Child, Phase, Thread, run
+
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def compute(group, label):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    before = group.throttled_ns()
+    with Phase(label) as phase:
+        spin(0.65)
+    counted = group.throttled_ns() - before
+    phase.cell("throttled", at_least_ms=200, ns=counted)
+    phase.cell("throttled+runnable", at_least_ms=200, ns=phase.delay)
+    phase.cell("running", at_least_ms=20, ns=phase.wall - phase.delay)
+
+
+def alone():
+    def member():
+        group.join()
+        run(Thread("computer", lambda: compute(group, "computes beyond its quota")))
+
+    group = cgroup.Group("truth-quota", quota_us=20_000, period_us=100_000)
+    try:
+        Child(member).result()
+    finally:
+        group.remove()
+
+
+def together():
+    """One of two is always ready but not running when the quota runs out: its wait is throttling from then on."""
+
+    def member():
+        group.join()
+        run(Thread("computer", lambda: compute(group, "two compute beyond their quota")))
+
+    group = cgroup.Group("truth-quota", quota_us=20_000, period_us=100_000)
+    try:
+        for child in [Child(member), Child(member)]:
+            child.result()
+    finally:
+        group.remove()
+
+
+alone()
+together()
