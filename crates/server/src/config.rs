@@ -13,6 +13,8 @@ pub struct Config {
     pub otlp_http: Option<SocketAddr>,
     /// Spans that may wait for the store. Senders of more are asked to come back.
     pub max_queued_spans: u64,
+    /// For how many days the store keeps spans. Older ones are refused: it would drop them silently.
+    pub ttl_days: u32,
 }
 
 impl Default for Config {
@@ -23,6 +25,7 @@ impl Default for Config {
             otlp_grpc: Some(loopback(4317)),
             otlp_http: Some(loopback(4318)),
             max_queued_spans: 100_000,
+            ttl_days: 7,
         }
     }
 }

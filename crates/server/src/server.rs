@@ -37,6 +37,7 @@ pub struct Server<S> {
     sink: Arc<S>,
     api_router: Router,
     limits: Limits,
+    ttl_days: u32,
 }
 
 /// The addresses a server got.
@@ -68,7 +69,15 @@ impl<S: SpanSink> Server<S> {
         };
         let limits = Limits { max_spans: config.max_queued_spans, ..Limits::default() };
         let api_router = Router::new();
-        Ok(Server { api, otlp_grpc, otlp_http, sink: Arc::new(sink), api_router, limits })
+        Ok(Server {
+            api,
+            otlp_grpc,
+            otlp_http,
+            sink: Arc::new(sink),
+            api_router,
+            limits,
+            ttl_days: config.ttl_days,
+        })
     }
 
     /// Where it will listen.
@@ -93,7 +102,8 @@ impl<S: SpanSink> Server<S> {
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let counters = Arc::new(Counters::default());
         let queue = Arc::new(Queue::new(self.limits));
-        let intake = Intake { queue: queue.clone(), counters: counters.clone() };
+        let intake =
+            Intake { queue: queue.clone(), counters: counters.clone(), ttl_days: self.ttl_days };
         let (set_deadline, deadline) = watch::channel(None);
         let writer =
             Writer { queue: queue.clone(), counters: counters.clone(), sink: self.sink, deadline };

@@ -1,6 +1,8 @@
 //! The receivers, over real sockets. The store is a stand-in here, so that a test can decide when it
 //! fails and how; `store.rs` uses the real one.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::Write;
@@ -133,7 +135,7 @@ async fn malformed_requests_are_told_what_is_wrong() {
         (None, truncated),
         (None, b"\xff\xff".to_vec()),
         (Some("gzip"), half_gzip),
-        (Some("gzip"), body),
+        (Some("gzip"), body.clone()),
     ] {
         let response = post(&server, PROTOBUF, encoding, body).await;
         assert_eq!(response.status(), StatusCode::BAD_REQUEST);

@@ -22,6 +22,7 @@ pub(crate) fn text(counters: &Counters, queued: u64, outage: Option<String>) -> 
         "reason",
         &[
             ("bad_id", counters.rejected_bad_id.get()),
+            ("bad_time", counters.rejected_bad_time.get()),
             ("too_large", counters.rejected_too_large.get()),
         ],
     );

@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     pub(crate) written: Counter,
     /// Refused for good, and the sender was told: an id of the wrong length.
     pub(crate) rejected_bad_id: Counter,
+    /// Refused for good, and the sender was told: older than what the store keeps, or in the future.
+    pub(crate) rejected_bad_time: Counter,
     /// Refused for good, and the sender was told: too many bytes of rows in one request.
     pub(crate) rejected_too_large: Counter,
     /// The sender was asked to send them again: the queue was full.

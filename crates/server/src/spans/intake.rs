@@ -1,6 +1,7 @@
 //! What both receivers do with a decoded request.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -8,13 +9,15 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 
 use super::counters::{Counter, Counters};
 use super::queue::{Queue, Refused};
-use super::row;
+use super::row::{self, Rows, Window};
 
 /// The way in for spans. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Intake {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
+    /// How long the store keeps spans.
+    pub(crate) ttl_days: u32,
 }
 
 impl Intake {
@@ -27,7 +30,8 @@ impl Intake {
     ) -> Result<ExportTraceServiceResponse, Refused> {
         let counters = &*self.counters;
         received(counters).add(row::count(request));
-        let row::Rows { batch, rejected } = row::rows(request, row::MAX_BYTES);
+        let window = Window::around(SystemTime::now(), self.ttl_days);
+        let Rows { batch, rejected } = row::rows(request, window, row::MAX_BYTES);
         let spans = batch.rows;
         if let Err(refused) = self.queue.push(batch) {
             let counter = match refused {
@@ -39,6 +43,7 @@ impl Intake {
             return Err(refused);
         }
         counters.rejected_bad_id.add(rejected.bad_id);
+        counters.rejected_bad_time.add(rejected.bad_time);
         counters.rejected_too_large.add(rejected.too_large);
         let partial_success = (rejected.total() > 0).then(|| ExportTracePartialSuccess {
             rejected_spans: i64::try_from(rejected.total()).unwrap_or(i64::MAX),

@@ -1,6 +1,7 @@
 //! Spans as rows of `otel_traces`, column for column what the Collector's ClickHouse exporter writes.
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
@@ -52,18 +53,45 @@ pub(crate) struct Rows {
     pub(crate) rejected: Rejected,
 }
 
+/// When a span may have started, in nanoseconds since the Unix epoch.
+///
+/// The store forgets rows by age and would drop older ones without a word. Both bounds together
+/// keep a batch within a few daily partitions: an insert into more than a hundred fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Window {
+    const DAY: u64 = 24 * 3600 * 1_000_000_000;
+
+    /// From `days` ago until tomorrow.
+    pub(crate) fn around(now: SystemTime, days: u32) -> Self {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+        let age = u64::from(days).saturating_mul(Self::DAY);
+        Window { from: now.saturating_sub(age), to: now.saturating_add(Self::DAY) }
+    }
+
+    fn contains(self, time: u64) -> bool {
+        (self.from..=self.to).contains(&time)
+    }
+}
+
 /// Spans that were refused for good, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rejected {
     /// A trace or span id of the wrong length.
     pub(crate) bad_id: u64,
+    /// Started before what the store keeps, or in the future.
+    pub(crate) bad_time: u64,
     /// The request grows beyond `MAX_BYTES`.
     pub(crate) too_large: u64,
 }
 
 impl Rejected {
     pub(crate) fn total(self) -> u64 {
-        self.bad_id + self.too_large
+        self.bad_id + self.bad_time + self.too_large
     }
 
     /// What the sender is told, and what to do about it.
@@ -74,6 +102,13 @@ impl Rejected {
                 "{} spans with a trace id that is not 16 bytes or a span id that is not 8; \
                  mend the sender",
                 self.bad_id
+            ));
+        }
+        if self.bad_time > 0 {
+            parts.push(format!(
+                "{} spans that started before what the store keeps, or after tomorrow; set the \
+                 sender's clock, or keep rows for longer",
+                self.bad_time
             ));
         }
         if self.too_large > 0 {
@@ -95,15 +130,15 @@ pub(crate) fn count(request: &ExportTraceServiceRequest) -> u64 {
 }
 
 /// Lays a request out as rows. `max_bytes` bounds them.
-pub(crate) fn rows(request: &ExportTraceServiceRequest, max_bytes: usize) -> Rows {
+pub(crate) fn rows(request: &ExportTraceServiceRequest, window: Window, max_bytes: usize) -> Rows {
     let mut rows = Rows { batch: empty(), rejected: Rejected::default() };
     for resource in &request.resource_spans {
-        append_resource(&mut rows, resource, max_bytes);
+        append_resource(&mut rows, resource, window, max_bytes);
     }
     rows
 }
 
-fn append_resource(rows: &mut Rows, resource: &ResourceSpans, max_bytes: usize) {
+fn append_resource(rows: &mut Rows, resource: &ResourceSpans, window: Window, max_bytes: usize) {
     let attributes = resource.resource.as_ref().map_or(&[][..], |r| &r.attributes);
     let attributes = Attributes::of(attributes);
     let service = attributes.get("service.name").unwrap_or_default();
@@ -113,6 +148,8 @@ fn append_resource(rows: &mut Rows, resource: &ResourceSpans, max_bytes: usize) 
         for span in &scope_spans.spans {
             if !ids_are_well_formed(span) {
                 rows.rejected.bad_id += 1;
+            } else if !window.contains(span.start_time_unix_nano) {
+                rows.rejected.bad_time += 1;
             } else if rows.batch.bytes.len() >= max_bytes {
                 rows.rejected.too_large += 1;
             } else {

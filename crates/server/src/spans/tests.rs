@@ -11,7 +11,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use proptest::prelude::*;
 use prost::Message;
 
-use super::row::{self, MAX_BYTES, Rejected};
+use super::row::{self, MAX_BYTES, Rejected, Window};
+
+const ALWAYS: Window = Window { from: 0, to: u64::MAX };
 
 type Pairs = Vec<(String, String)>;
 
@@ -94,7 +96,7 @@ impl Reader<'_> {
 }
 
 fn read(request: &ExportTraceServiceRequest) -> (Vec<Row>, Rejected) {
-    let rows = row::rows(request, MAX_BYTES);
+    let rows = row::rows(request, ALWAYS, MAX_BYTES);
     let mut reader = Reader(&rows.batch.bytes);
     let read = (0..rows.batch.rows).map(|_| reader.row()).collect();
     assert!(reader.0.is_empty(), "{} bytes too many", reader.0.len());
@@ -237,14 +239,32 @@ fn an_id_of_the_wrong_length_rejects_its_span_only() {
         bad(|span| span.links[0].trace_id.truncate(8)),
     ];
     let (rows, rejected) = read(&request(spans));
-    assert_eq!((rows.len(), rejected), (1, Rejected { bad_id: 4, too_large: 0 }));
+    assert_eq!((rows.len(), rejected), (1, Rejected { bad_id: 4, ..Rejected::default() }));
     assert!(rejected.message().contains("4 spans"), "{}", rejected.message());
+}
+
+#[test]
+fn what_the_store_would_forget_at_once_is_rejected() {
+    let second = 1_000_000_000;
+    let now = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    let window = Window::around(now, 7);
+    let at = |start_time_unix_nano| Span { start_time_unix_nano, ..full_span() };
+    let spans = [
+        at(0),
+        at((1_000_000 - 7 * 86_400 - 1) * second),
+        at((1_000_000 - 7 * 86_400) * second),
+        at((1_000_000 + 86_400) * second),
+        at((1_000_000 + 86_401) * second),
+        at(u64::MAX),
+    ];
+    let rows = row::rows(&request(spans.to_vec()), window, MAX_BYTES);
+    assert_eq!((rows.batch.rows, rows.rejected.bad_time), (2, 4));
 }
 
 #[test]
 fn rows_of_one_request_are_bounded() {
     let request = request(vec![full_span(); 100]);
-    let rows = row::rows(&request, 1000);
+    let rows = row::rows(&request, ALWAYS, 1000);
     assert!(rows.batch.bytes.len() < 2000, "{}", rows.batch.bytes.len());
     assert_eq!(rows.batch.rows + rows.rejected.too_large, 100);
     assert!(rows.batch.rows > 0 && rows.rejected.too_large > 0);

@@ -1,7 +1,9 @@
 //! A running server, and requests for it.
 
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
@@ -72,14 +74,15 @@ impl Running {
     }
 }
 
-/// A request with so many spans.
+/// A request with so many spans of 100 ns, as of now.
 pub fn request(spans: usize) -> ExportTraceServiceRequest {
+    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let span = |index: usize| Span {
         trace_id: vec![1; 16],
         span_id: (index as u64 + 1).to_be_bytes().to_vec(),
         name: "work".to_owned(),
-        start_time_unix_nano: 1_700_000_000_000_000_000,
-        end_time_unix_nano: 1_700_000_000_000_000_100,
+        start_time_unix_nano: start,
+        end_time_unix_nano: start + 100,
         ..Default::default()
     };
     ExportTraceServiceRequest {
