@@ -1,0 +1,257 @@
+//! The rows around one request.
+
+use serde::Deserialize;
+use underspan_explain::{Evidence, INTERFERENCE, Process};
+use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, State, ThreadStates, Wait};
+use underspan_store::Store;
+
+use crate::Error;
+use crate::query::{START, Select, ledger_columns};
+
+/// Rows that began earlier than this before the request are not looked for, however long they last:
+/// a table ordered by start has no index for "still going on".
+pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
+/// Requests this long before tell which threads serve requests.
+const POOL_NS: u64 = 10_000_000_000;
+/// Rows of a kind that are read at most.
+const ROWS: u64 = 20_000;
+
+const THREAD: &str = "host, pid, tid, duration_ns, ns_pid, ns_tid, thread";
+const OVERLAPS: &str = "host = {host:String} AND pid = {pid:UInt32} \
+    AND t.start_time >= fromUnixTimestamp64Nano({from:Int64}) \
+    AND t.start_time <= fromUnixTimestamp64Nano({end:Int64}) \
+    AND toUnixTimestamp64Nano(t.start_time) + duration_ns >= {begin:Int64}";
+
+/// Everything that `explain` needs to know about a request.
+///
+/// # Errors
+///
+/// When the store cannot be asked.
+pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, Error> {
+    let around = Around { store, request: &request };
+    let (spans, waits, gc_pauses, gil_waits, siblings, thread_states, process, lost) = tokio::try_join!(
+        around.spans(),
+        around.waits(),
+        around.gc_pauses(),
+        around.gil_waits(),
+        around.siblings(),
+        around.thread_states(),
+        around.process(),
+        around.lost(),
+    )?;
+    Ok(Evidence {
+        request: Some(request),
+        spans,
+        waits,
+        gc_pauses,
+        gil_waits,
+        siblings,
+        thread_states,
+        process,
+        lost,
+    })
+}
+
+/// The spans of a trace.
+///
+/// # Errors
+///
+/// When the store cannot be asked.
+pub async fn spans_of_trace(store: &Store, trace_id: &str) -> Result<Vec<Span>, Error> {
+    #[derive(Deserialize)]
+    struct Bounds {
+        from: i64,
+        to: i64,
+        found: u64,
+    }
+    // The table beside it says when the trace was; its whole seconds are rounded down.
+    let bounds: Vec<Bounds> = Select::new(
+        store,
+        "otel_traces_trace_id_ts",
+        "SELECT toInt64(toUnixTimestamp(min(Start))) AS from, \
+                toInt64(toUnixTimestamp(max(End))) AS to, count() AS found \
+         FROM otel_traces_trace_id_ts WHERE TraceId = {id:String}",
+    )
+    .param("id", trace_id)
+    .rows()
+    .await?;
+    let Some(bounds) = bounds.into_iter().next().filter(|bounds| bounds.found > 0) else {
+        return Ok(Vec::new());
+    };
+    let sql = "SELECT TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_span_id, \
+            SpanName AS name, lower(replaceOne(SpanKind, 'SPAN_KIND_', '')) AS kind, \
+            ServiceName AS service, \
+            toUInt64(greatest(0, toUnixTimestamp64Nano(Timestamp))) AS start_time, \
+            Duration AS duration_ns, \
+            toUInt32OrZero(SpanAttributes['underspan.pid']) AS pid, \
+            toUInt32OrZero(SpanAttributes['underspan.tid']) AS tid, \
+            multiIf(StatusCode IN ('Ok', 'STATUS_CODE_OK'), 'ok', \
+                    StatusCode IN ('Error', 'STATUS_CODE_ERROR'), 'error', '') AS status \
+         FROM otel_traces \
+         WHERE TraceId = {id:String} \
+            AND Timestamp >= fromUnixTimestamp64Nano({from:Int64}) \
+            AND Timestamp <= fromUnixTimestamp64Nano({to:Int64}) \
+         ORDER BY Timestamp LIMIT {rows:UInt64}";
+    Select::new(store, "otel_traces", sql)
+        .param("id", trace_id)
+        .param("from", bounds.from.saturating_mul(1_000_000_000))
+        .param("to", bounds.to.saturating_add(1).saturating_mul(1_000_000_000))
+        .param("rows", ROWS)
+        .rows()
+        .await
+}
+
+struct Around<'a> {
+    store: &'a Store,
+    request: &'a Request,
+}
+
+impl Around<'_> {
+    /// A query whose text may use [`OVERLAPS`].
+    fn select(&self, table: &'static str, sql: &str) -> Select<'_> {
+        let begin = self.request.start_time;
+        Select::new(self.store, table, sql)
+            .param("host", &self.request.host)
+            .param("pid", self.request.pid)
+            .time("from", begin.saturating_sub(LONGEST_NS))
+            .time("begin", begin)
+            .time("end", begin.saturating_add(self.request.duration_ns))
+            .param("rows", ROWS)
+    }
+
+    /// Of its own thread and of the one that accepted; then of others on the same locks.
+    async fn waits(&self) -> Result<Vec<Wait>, Error> {
+        let columns = format!(
+            "{START}, {THREAD}, state, runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, \
+             holder_thread, futex_addr, syscall, fd, peer, slices"
+        );
+        let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32})";
+        let sql = format!(
+            "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND {threads} LIMIT {{rows:UInt64}}"
+        );
+        let mut waits: Vec<Wait> = self.of_threads("waits", &sql).rows().await?;
+        if self.request.ledger[State::LockWait] < INTERFERENCE.ns {
+            return Ok(waits);
+        }
+        let futexes = waits.iter().filter(|w| w.state == State::LockWait && w.futex_addr != 0);
+        let futexes: std::collections::BTreeSet<_> = futexes.map(|w| w.futex_addr).collect();
+        let futexes: Vec<_> = futexes.into_iter().collect();
+        if !futexes.is_empty() {
+            let sql = format!(
+                "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND NOT {threads} \
+                 AND state = 'lock_wait' AND futex_addr IN {{futexes:Array(UInt64)}} \
+                 LIMIT {{rows:UInt64}}"
+            );
+            let others = self.of_threads("waits", &sql).param("futexes", futexes);
+            waits.extend(others.rows::<Wait>().await?);
+        }
+        Ok(waits)
+    }
+
+    fn of_threads(&self, table: &'static str, sql: &str) -> Select<'_> {
+        // A thread 0 does not exist: where the acceptor is not known, it adds nothing.
+        self.select(table, sql)
+            .param("tid", self.request.tid)
+            .param("acceptor", self.request.accept_tid)
+    }
+
+    async fn gc_pauses(&self) -> Result<Vec<GcPause>, Error> {
+        let sql = format!(
+            "SELECT {START}, {THREAD}, generation, collected, cpu_ns, rung FROM gc_pause AS t \
+             WHERE {OVERLAPS} LIMIT {{rows:UInt64}}"
+        );
+        self.select("gc_pause", &sql).rows().await
+    }
+
+    async fn gil_waits(&self) -> Result<Vec<GilWait>, Error> {
+        let sql = format!(
+            "SELECT {START}, {THREAD}, holder_tid, holder_thread, holder_ns, gc_ns, slices \
+             FROM gil_wait AS t \
+             WHERE {OVERLAPS} AND tid IN ({{tid:UInt32}}, {{acceptor:UInt32}}) LIMIT {{rows:UInt64}}"
+        );
+        self.of_threads("gil_wait", &sql).rows().await
+    }
+
+    /// Only what the rules read of a sibling: there can be many.
+    async fn siblings(&self) -> Result<Vec<Request>, Error> {
+        let sql = format!(
+            "SELECT {START}, request_id, host, pid, tid, thread, duration_ns, accept_queue_ns, \
+                handoff_ns, handler_ns, method, path, shared_thread, {} FROM requests AS t \
+             WHERE host = {{host:String}} AND pid = {{pid:UInt32}} \
+                AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                AND (toUnixTimestamp64Nano(t.start_time) + duration_ns >= {{begin:Int64}} \
+                    OR t.start_time >= fromUnixTimestamp64Nano({{pool:Int64}})) \
+                AND request_id != {{id:String}} \
+             ORDER BY t.start_time DESC LIMIT {{rows:UInt64}}",
+            ledger_columns()
+        );
+        self.select("requests", &sql)
+            .param("id", &self.request.request_id)
+            .time("pool", self.request.start_time.saturating_sub(POOL_NS))
+            .rows()
+            .await
+    }
+
+    async fn thread_states(&self) -> Result<Vec<ThreadStates>, Error> {
+        let sql = format!(
+            "SELECT {START}, {THREAD}, process, {} FROM thread_states AS t \
+             WHERE {OVERLAPS} LIMIT {{rows:UInt64}}",
+            ledger_columns()
+        );
+        self.select("thread_states", &sql).rows().await
+    }
+
+    async fn process(&self) -> Result<Option<Process>, Error> {
+        let sql = "SELECT process, cmdline, cgroup, python, gc_rung FROM processes \
+             WHERE host = {host:String} AND pid = {pid:UInt32} \
+                AND start_time <= fromUnixTimestamp64Nano({end:Int64}) \
+             ORDER BY start_time DESC, seen DESC LIMIT 1";
+        Ok(self.select("processes", sql).rows().await?.into_iter().next())
+    }
+
+    async fn lost(&self) -> Result<Vec<LostEvents>, Error> {
+        let sql = format!(
+            "SELECT {START}, host, duration_ns, tracker, reason, count FROM lost_events AS t \
+             WHERE host = {{host:String}} \
+                AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                AND toUnixTimestamp64Nano(t.start_time) + duration_ns >= {{begin:Int64}} \
+             LIMIT {{rows:UInt64}}"
+        );
+        self.select("lost_events", &sql).rows().await
+    }
+
+    /// Of its trace; without one, those stamped with its thread meanwhile.
+    async fn spans(&self) -> Result<Vec<Span>, Error> {
+        if !self.request.trace_id.is_empty() {
+            let spans = spans_of_trace(self.store, &self.request.trace_id).await?;
+            if !spans.is_empty() {
+                return Ok(spans);
+            }
+        }
+        #[derive(Deserialize)]
+        struct Trace {
+            trace_id: String,
+        }
+        if self.request.ns_tid == 0 {
+            return Ok(Vec::new());
+        }
+        // The host's name is the span's resource's, and need not be ours.
+        let sql = "SELECT DISTINCT trace_id FROM spans_by_thread \
+             WHERE pid = {ns_pid:UInt32} AND tid = {ns_tid:UInt32} \
+                AND start_time >= fromUnixTimestamp64Nano({begin:Int64}) \
+                AND start_time <= fromUnixTimestamp64Nano({end:Int64}) LIMIT 4";
+        let traces: Vec<Trace> = self
+            .select("spans_by_thread", sql)
+            .param("ns_pid", self.request.ns_pid)
+            .param("ns_tid", self.request.ns_tid)
+            .rows()
+            .await?;
+        let mut spans = Vec::new();
+        for trace in traces {
+            spans.extend(spans_of_trace(self.store, &trace.trace_id).await?);
+        }
+        Ok(spans)
+    }
+}
