@@ -16,16 +16,33 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def options():
     parser = argparse.ArgumentParser(prog="tests/truth", description=__doc__.splitlines()[0])
-    parser.add_argument("--case", action="append", metavar="NAME", choices=[case.name for case in CASES],
-                        help="play this case only (may be given several times)")
-    parser.add_argument("--python", action="append", metavar="VERSION",
-                        help="use interpreters of this version only, e.g. 3.11 or 3.8.18, or `all`; default: what is here of %s"
-                        % ", ".join(interpreters.WANTED))
-    parser.add_argument("--quick", action="store_true",
-                        help="cases that do not depend on the interpreter are played on one of them only")
+    parser.add_argument(
+        "--case",
+        action="append",
+        metavar="NAME",
+        choices=[case.name for case in CASES],
+        help="play this case only (may be given several times)",
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        metavar="VERSION",
+        help="use interpreters of this version only, e.g. 3.11 or 3.8.18, or `all`; default: what is here of {}".format(
+            ", ".join(interpreters.WANTED)
+        ),
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="cases that do not depend on the interpreter are played on one of them only",
+    )
     parser.add_argument("--rehearse", action="store_true", help="run the workloads without Underspan and check them")
-    parser.add_argument("--underspan", metavar="PATH", default=str(ROOT / "target" / "release" / "underspan"),
-                        help="the program to test (default: target/release/underspan)")
+    parser.add_argument(
+        "--underspan",
+        metavar="PATH",
+        default=str(ROOT / "target" / "release" / "underspan"),
+        help="the program to test (default: target/release/underspan)",
+    )
     parser.add_argument("--report", metavar="FILE", help="also write the table to this Markdown file")
     parser.add_argument("--keep", metavar="DIR", help="keep claims, logs and the store here")
     return parser.parse_args()
@@ -39,7 +56,7 @@ def cases_for(number, args):
 
 def play(args, folder):
     pythons = interpreters.choose(interpreters.found(), args.python)
-    print("interpreters: " + ", ".join("%s (%s)" % (each.name, each.path) for each in pythons))
+    print("interpreters: " + ", ".join(f"{each.name} ({each.path})" for each in pythons))
     absent = [] if args.python else interpreters.absent(pythons)
     if absent:
         print("not on this machine, so not tested: CPython " + ", ".join(absent))
@@ -75,7 +92,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="underspan-truth-") as folder:
             return play(args, folder)
     except Unusable as error:
-        print("truth: %s" % error, file=sys.stderr)
+        print(f"truth: {error}", file=sys.stderr)
         return 2
 
 

@@ -7,20 +7,78 @@ from harness import checks, requests
 from harness.seen import TABLES, Seen
 
 CASE = {"start": 0, "end": 10_000_000_000, "driver": 1}
-WAIT = {"label": "lock", "thread": "waiter", "pid": 10, "tid": 11, "case": CASE, "state": "lock_wait",
-        "start": 1_000_000_000, "end": 1_210_000_000, "ns": 200_000_000, "at_least": 150_000_000,
-        "culprit": {"holder_tid": 12, "holder_thread": "holder"}}
-WAIT_ROW = {"ns_pid": 10, "ns_tid": 11, "tid": 111, "start": 1_005_000_000, "duration_ns": 200_100_000,
-            "state": "lock_wait", "holder_tid": 112, "holder_thread": "holder"}
-LIFE = {"label": "whole life", "thread": "waiter", "pid": 10, "tid": 11, "case": CASE, "ns": 300_000_000,
-        "ns_max": 300_500_000, "clocks": {"cpu": 100_000_000, "delay": 0}}
+WAIT = {
+    "label": "lock",
+    "thread": "waiter",
+    "pid": 10,
+    "tid": 11,
+    "case": CASE,
+    "state": "lock_wait",
+    "start": 1_000_000_000,
+    "end": 1_210_000_000,
+    "ns": 200_000_000,
+    "at_least": 150_000_000,
+    "culprit": {"holder_tid": 12, "holder_thread": "holder"},
+}
+WAIT_ROW = {
+    "ns_pid": 10,
+    "ns_tid": 11,
+    "tid": 111,
+    "start": 1_005_000_000,
+    "duration_ns": 200_100_000,
+    "state": "lock_wait",
+    "holder_tid": 112,
+    "holder_thread": "holder",
+}
+LIFE = {
+    "label": "whole life",
+    "thread": "waiter",
+    "pid": 10,
+    "tid": 11,
+    "case": CASE,
+    "ns": 300_000_000,
+    "ns_max": 300_500_000,
+    "clocks": {"cpu": 100_000_000, "delay": 0},
+}
 LIFE_ROWS = [
-    {"ns_pid": 10, "ns_tid": 11, "tid": 111, "thread": "waiter", "start": 1_000_000_000, "duration_ns": 100_000_000,
-     "running_ns": 100_000_000, "gc_run_ns": 0, "runnable_ns": 0, "throttled_ns": 0, "lock_wait_ns": 0, "other_ns": 0},
-    {"ns_pid": 10, "ns_tid": 11, "tid": 111, "thread": "waiter", "start": 1_100_000_000, "duration_ns": 200_000_000,
-     "running_ns": 0, "gc_run_ns": 0, "runnable_ns": 0, "throttled_ns": 0, "lock_wait_ns": 200_000_000, "other_ns": 0},
+    {
+        "ns_pid": 10,
+        "ns_tid": 11,
+        "tid": 111,
+        "thread": "waiter",
+        "start": 1_000_000_000,
+        "duration_ns": 100_000_000,
+        "running_ns": 100_000_000,
+        "gc_run_ns": 0,
+        "runnable_ns": 0,
+        "throttled_ns": 0,
+        "lock_wait_ns": 0,
+        "other_ns": 0,
+    },
+    {
+        "ns_pid": 10,
+        "ns_tid": 11,
+        "tid": 111,
+        "thread": "waiter",
+        "start": 1_100_000_000,
+        "duration_ns": 200_000_000,
+        "running_ns": 0,
+        "gc_run_ns": 0,
+        "runnable_ns": 0,
+        "throttled_ns": 0,
+        "lock_wait_ns": 200_000_000,
+        "other_ns": 0,
+    },
 ]
-OTHER_THREAD = {"ns_pid": 10, "ns_tid": 12, "tid": 112, "thread": "holder", "start": 1_000_000_000, "duration_ns": 0, "other_ns": 0}
+OTHER_THREAD = {
+    "ns_pid": 10,
+    "ns_tid": 12,
+    "tid": 112,
+    "thread": "holder",
+    "start": 1_000_000_000,
+    "duration_ns": 0,
+    "other_ns": 0,
+}
 
 
 def seen(**tables):
@@ -45,8 +103,15 @@ class Waits(unittest.TestCase):
         self.assertEqual(self.problems(changed(WAIT_ROW, duration_ns="200100000", holder_tid="112")), [])
 
     def test_each_wrong_row_is_caught(self):
-        for wrong in ({"duration_ns": 203_000_000}, {"duration_ns": 197_000_000}, {"state": "sleep"},
-                      {"holder_tid": 111}, {"holder_thread": "waiter"}, {"ns_tid": 12}, {"start": 1_020_000_000}):
+        for wrong in (
+            {"duration_ns": 203_000_000},
+            {"duration_ns": 197_000_000},
+            {"state": "sleep"},
+            {"holder_tid": 111},
+            {"holder_thread": "waiter"},
+            {"ns_tid": 12},
+            {"start": 1_020_000_000},
+        ):
             with self.subTest(wrong):
                 self.assertNotEqual(self.problems(changed(WAIT_ROW, **wrong)), [])
 
@@ -87,8 +152,20 @@ class Lives(unittest.TestCase):
 
 
 class Sums(unittest.TestCase):
-    ROW = {"ns_pid": 10, "ns_tid": 11, "tid": 111, "path": "/", "start": 5, "duration_ns": 60, "accept_queue_ns": 10,
-           "handoff_ns": 20, "handler_ns": 30, "accept_to_read_ns": 20, "running_ns": 10, "sleep_ns": 20}
+    ROW = {
+        "ns_pid": 10,
+        "ns_tid": 11,
+        "tid": 111,
+        "path": "/",
+        "start": 5,
+        "duration_ns": 60,
+        "accept_queue_ns": 10,
+        "handoff_ns": 20,
+        "handler_ns": 30,
+        "accept_to_read_ns": 20,
+        "running_ns": 10,
+        "sleep_ns": 20,
+    }
 
     def problems(self, row):
         return requests.sums(CASE, seen(requests=[row], thread_states=LIFE_ROWS))[0].problems

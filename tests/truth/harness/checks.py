@@ -7,35 +7,45 @@ MARGIN_NS = 1_000_000
 
 def milliseconds(rows):
     """What was seen instead, for the message."""
-    return ", ".join("%s %.1f ms" % (row.get("state", "row"), row["duration_ns"] / 1e6) for row in rows) or "nothing"
+    return (
+        ", ".join("{} {:.1f} ms".format(row.get("state", "row"), row["duration_ns"] / 1e6) for row in rows) or "nothing"
+    )
 
 
 def within(rows, claim):
     """Rows that lie in the claim's own time."""
-    return [row for row in rows if row["start"] >= claim["start"] - MARGIN_NS
-            and row["start"] + row["duration_ns"] <= claim["end"] + MARGIN_NS]
+    return [
+        row
+        for row in rows
+        if row["start"] >= claim["start"] - MARGIN_NS and row["start"] + row["duration_ns"] <= claim["end"] + MARGIN_NS
+    ]
 
 
 def verdict(claim, state, injected, reported, error, problems, culprit=""):
     if injected < claim.get("at_least", 0):
-        problems = problems + ["the workload injected only %.3f ms of the %.0f ms it is for: run it again"
-                               % (injected / 1e6, claim["at_least"] / 1e6)]
+        problems = problems + [
+            "the workload injected only {:.3f} ms of the {:.0f} ms it is for: run it again".format(
+                injected / 1e6, claim["at_least"] / 1e6
+            )
+        ]
     return Verdict(claim["label"], claim["thread"], state, injected, reported, error, culprit, problems)
 
 
 def describe(culprit):
-    return ", ".join("%s %s" % (key.replace("_", " "), value) for key, value in sorted(culprit.items()))
+    return ", ".join("{} {}".format(key.replace("_", " "), value) for key, value in sorted(culprit.items()))
 
 
 def culprit_problems(rows, expected, seen):
     """The culprit must be right for 99 % of the time, since one wrong short slice blames nobody."""
     problems, total = [], sum(row["duration_ns"] for row in rows)
     for key, value in expected.items():
+
         def said(row):
             return seen.own_tid(row[key]) if key.endswith("tid") else row[key]
+
         right = sum(row["duration_ns"] for row in rows if said(row) == value)
         if right * 100 < total * 99:
-            problems.append("%s is %s, must be %s" % (key, sorted({str(said(row)) for row in rows}), value))
+            problems.append(f"{key} is {sorted({str(said(row)) for row in rows})}, must be {value}")
     return problems
 
 
@@ -74,7 +84,7 @@ def gc_pause(claim, seen):
     said = []
     for row in rows:
         for key in ("generation", "collected"):
-            said.append("%s %s" % (key, row[key] if row[key] >= 0 else "unknown"))
+            said.append("{} {}".format(key, row[key] if row[key] >= 0 else "unknown"))
             if row[key] not in (claim[key], -1):
                 problems.append("%s is %d, must be %d" % (key, row[key], claim[key]))
         said.append(row["rung"])
@@ -87,7 +97,7 @@ def cell(claim, seen):
     reported = sum(row[state + "_ns"] for row in rows for state in claim["states"])
     error, problems = judge_length(reported, claim["ns"])
     if problems:
-        problems.append("seen: " + ", ".join("%s %.1f ms" % (state, ns / 1e6) for state, ns in seen.cells(rows)))
+        problems.append("seen: " + ", ".join(f"{state} {ns / 1e6:.1f} ms" for state, ns in seen.cells(rows)))
     return [verdict(claim, "+".join(claim["states"]) + " cell", claim["ns"], reported, error, problems)]
 
 
@@ -104,20 +114,22 @@ def life(claim, seen):
     if other * 100 > reported:
         problems.append("other is %.3f ms, more than 1 %%" % (other / 1e6))
     if any(row["thread"] != claim["thread"] for row in rows):
-        problems.append("thread is called %s" % sorted({row["thread"] for row in rows}))
+        problems.append("thread is called {}".format(sorted({row["thread"] for row in rows})))
     clocks = claim["clocks"]
     early = claim["ns_max"] - claim["ns"]  # before the thread's first own line, in whatever state
-    for label, states, ns in (("on a CPU", ("running", "gc_run"), clocks["cpu"]),
-                              ("waiting for a CPU", ("runnable", "throttled"), clocks["delay"])):
+    for label, states, ns in (
+        ("on a CPU", ("running", "gc_run"), clocks["cpu"]),
+        ("waiting for a CPU", ("runnable", "throttled"), clocks["delay"]),
+    ):
         got = sum(row[state + "_ns"] for row in rows for state in states)
         _, wrong = judge_length(got, ns, ns + early)
-        problems += ["%s: %s (kernel %.3f ms, reported %.3f ms)" % (label, each, ns / 1e6, got / 1e6) for each in wrong]
+        problems += [f"{label}: {each} (kernel {ns / 1e6:.3f} ms, reported {got / 1e6:.3f} ms)" for each in wrong]
     return [verdict(claim, "all cells", claim["ns"], reported, error, problems)]
 
 
 def peer(claim, seen):
     rows = [row for row in within(seen.of_thread("waits", claim), claim) if row["state"] == claim["state"]]
-    problems = [] if rows else ["no %s wait" % claim["state"]]
+    problems = [] if rows else ["no {} wait".format(claim["state"])]
     problems += culprit_problems(rows, {"peer": claim["peer"]}, seen)
     total = sum(row["duration_ns"] for row in rows)
     return [verdict(claim, claim["state"], total, total, 0, problems, "peer " + claim["peer"])]
@@ -128,7 +140,9 @@ def holders(claim, seen):
     rows = [row for row in within(seen.of_thread("waits", claim), claim) if row["state"] == claim["state"]]
     total = sum(row["duration_ns"] for row in rows)
     right = sum(row["duration_ns"] for row in rows if seen.own_tid(row["holder_tid"]) in claim["any_of"])
-    problems = [] if rows else ["no %s wait" % claim["state"]]
+    problems = [] if rows else ["no {} wait".format(claim["state"])]
     if right * 10 < total * 9:
-        problems.append("the rivals %s are blamed for %.0f %% only" % (claim["any_of"], 100 * right / max(total, 1)))
+        problems.append(
+            "the rivals {} are blamed for {:.0f} % only".format(claim["any_of"], 100 * right / max(total, 1))
+        )
     return [verdict(claim, claim["state"] + " rows", total, right, 0, problems, "holder: a rival")]

@@ -15,8 +15,13 @@ TIME_LIMIT_S = 90
 def play(step):
     begin = time.time_ns()
     with open(step["log"], "wb") as log:
-        process = subprocess.Popen(step["argv"], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                   env=dict(os.environ, TRUTH_CLAIMS=step["claims"]))
+        process = subprocess.Popen(
+            step["argv"],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=dict(os.environ, TRUTH_CLAIMS=step["claims"]),
+        )
         try:
             status = process.wait(TIME_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -25,7 +25,7 @@ def _examine(path):
     if answer.returncode or tuple(map(int, version.split(".")[:2])) < (3, 8):
         return None
     origin = "Debian" if os.path.realpath(path).startswith("/usr/bin/") else "pyenv" if "/.pyenv/" in path else "local"
-    return Interpreter("%s %s" % (version, origin), path, version)
+    return Interpreter(f"{version} {origin}", path, version)
 
 
 def found():
@@ -52,11 +52,14 @@ def choose(available, asked):
     for version in asked or WANTED:
         fit = [each for each in available if each.version == version or each.version.startswith(version + ".")]
         if asked and not fit:
-            raise Unusable("no CPython %s here (found: %s); install it, or choose others with --python"
-                           % (version, ", ".join(each.name for each in available)))
+            raise Unusable(
+                "no CPython {} here (found: {}); install it, or choose others with --python".format(
+                    version, ", ".join(each.name for each in available)
+                )
+            )
         chosen += [each for each in fit if each not in chosen]
     if not chosen:
-        raise Unusable("no CPython %s here; install one, or choose others with --python" % ", ".join(WANTED))
+        raise Unusable("no CPython {} here; install one, or choose others with --python".format(", ".join(WANTED)))
     return chosen
 
 

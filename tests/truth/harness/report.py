@@ -12,8 +12,18 @@ def ms(ns):
 
 def cells(line):
     each = line.verdict
-    return (line.case, line.python, each.what, each.thread, each.state, ms(each.injected), ms(each.reported),
-            ms(each.error), each.culprit, "ok" if each.ok else "WRONG")
+    return (
+        line.case,
+        line.python,
+        each.what,
+        each.thread,
+        each.state,
+        ms(each.injected),
+        ms(each.reported),
+        ms(each.error),
+        each.culprit,
+        "ok" if each.ok else "WRONG",
+    )
 
 
 def to_text(lines):
@@ -52,9 +62,15 @@ on %(day)s, Linux %(kernel)s, %(cpus)s CPUs, %(machine)s; interpreters: %(python
 
 
 def to_markdown(lines, command, cpus, pythons):
-    text = PREFACE % {"command": command, "day": datetime.date.today().isoformat(), "kernel": platform.release(),
-                      "cpus": cpus, "machine": platform.machine(), "pythons": ", ".join(pythons),
-                      "summary": summary(lines)}
+    text = PREFACE % {
+        "command": command,
+        "day": datetime.date.today().isoformat(),
+        "kernel": platform.release(),
+        "cpus": cpus,
+        "machine": platform.machine(),
+        "pythons": ", ".join(pythons),
+        "summary": summary(lines),
+    }
     text += "| " + " | ".join(HEAD) + " |\n|" + "---|" * 5 + "---:|" * 3 + "---|---|\n"
     for line in lines:
         text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells(line)) + " |\n"

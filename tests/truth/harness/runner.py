@@ -16,9 +16,16 @@ from .verdict import Verdict
 DRIVER = pathlib.Path(__file__).with_name("driver.py")
 DRIVER_STATUS = 42
 CHECKS = {
-    "wait": checks.wait, "cell": checks.cell, "life": checks.life, "gil_wait": checks.gil_wait,
-    "gc_pause": checks.gc_pause, "peer": checks.peer, "holders": checks.holders, "request": requests.request,
-    "no_request": requests.no_request, "no_finding": requests.no_finding,
+    "wait": checks.wait,
+    "cell": checks.cell,
+    "life": checks.life,
+    "gil_wait": checks.gil_wait,
+    "gc_pause": checks.gc_pause,
+    "peer": checks.peer,
+    "holders": checks.holders,
+    "request": requests.request,
+    "no_request": requests.no_request,
+    "no_finding": requests.no_finding,
 }
 
 Line = collections.namedtuple("Line", "case python verdict")
@@ -35,8 +42,14 @@ def plan(cases, interpreter, folder):
     for case in cases:
         path = source(case)
         argv = [compile_c(path, folder)] if path.suffix == ".c" else [interpreter.path, str(path)]
-        steps.append({"case": case.name, "argv": argv, "claims": os.path.join(folder, case.name + ".claims"),
-                      "log": os.path.join(folder, case.name + ".log")})
+        steps.append(
+            {
+                "case": case.name,
+                "argv": argv,
+                "claims": os.path.join(folder, case.name + ".claims"),
+                "log": os.path.join(folder, case.name + ".log"),
+            }
+        )
     return steps
 
 
@@ -59,12 +72,17 @@ def play(cases, interpreter, folder, underspan):
     else:
         status = underspan.run(command, time_limit=100 * len(steps) + 60)
     if not os.path.exists(done_path):
-        raise Unusable("`underspan run` ended with status %d before its command did; see %s"
-                       % (status, underspan.log if underspan else "above"))
+        raise Unusable(
+            "`underspan run` ended with status %d before its command did; see %s"
+            % (status, underspan.log if underspan else "above")
+        )
     with open(done_path) as text:
         done = json.load(text)
-    failed = [] if status == DRIVER_STATUS else ["`underspan run` ended with %d, its command with %d"
-                                                 % (status, DRIVER_STATUS)]
+    failed = (
+        []
+        if status == DRIVER_STATUS
+        else ["`underspan run` ended with %d, its command with %d" % (status, DRIVER_STATUS)]
+    )
     return [(step, end, claims_of(step, end)) for step, end in zip(steps, done)], failed
 
 
@@ -77,7 +95,7 @@ def workload_problems(step, end):
         return []
     with open(step["log"]) as log:
         last = log.read().strip().splitlines()[-1:] or [""]
-    return ["the workload failed (status %s): %s; see %s" % (end["status"], last[0], step["log"])]
+    return ["the workload failed (status {}): {}; see {}".format(end["status"], last[0], step["log"])]
 
 
 def judge(cases, interpreter, folder, underspan):
@@ -92,7 +110,9 @@ def judge(cases, interpreter, folder, underspan):
         found += requests.sums(end, seen)
         lines += [Line(step["case"], interpreter.name, each) for each in found]
     lost = underspan.rows("SELECT tracker, reason, sum(count) AS lost FROM lost_events GROUP BY tracker, reason")
-    lines.append(Line("run", interpreter.name, whole_run([str(row) for row in lost if int(row["lost"])], "no lost events")))
+    lines.append(
+        Line("run", interpreter.name, whole_run([str(row) for row in lost if int(row["lost"])], "no lost events"))
+    )
     return lines
 
 
@@ -106,6 +126,20 @@ def rehearse(cases, interpreter, folder):
             ns = claim.get("ns", sum(claim.get("spans", {}).values()))
             short = ns < claim.get("at_least", 0)
             problems = ["injected only %.3f ms" % (ns / 1e6)] if short else []
-            lines.append(Line(step["case"], interpreter.name, Verdict(
-                claim.get("label", claim.get("path")), claim.get("thread", ""), claim["kind"], ns, 0, 0, "", problems)))
+            lines.append(
+                Line(
+                    step["case"],
+                    interpreter.name,
+                    Verdict(
+                        claim.get("label", claim.get("path")),
+                        claim.get("thread", ""),
+                        claim["kind"],
+                        ns,
+                        0,
+                        0,
+                        "",
+                        problems,
+                    ),
+                )
+            )
     return lines

@@ -2,8 +2,27 @@
 
 MARGIN_NS = 50_000_000
 TABLES = ("thread_states", "waits", "gil_wait", "gc_pause", "requests")
-TEXT = frozenset(("host", "thread", "process", "state", "peer", "local", "method", "path", "end", "rung", "request_id",
-                  "trace_id", "parent_span_id", "waker_thread", "holder_thread", "sent_thread", "start_time"))
+TEXT = frozenset(
+    (
+        "host",
+        "thread",
+        "process",
+        "state",
+        "peer",
+        "local",
+        "method",
+        "path",
+        "end",
+        "rung",
+        "request_id",
+        "trace_id",
+        "parent_span_id",
+        "waker_thread",
+        "holder_thread",
+        "sent_thread",
+        "start_time",
+    )
+)
 
 
 def numbers(row):
@@ -25,8 +44,11 @@ class Seen:
 
     def of_case(self, table, case):
         """Everything that began while the case ran, except the driver's own."""
-        return [row for row in self.tables[table] if case["start"] <= row["start"] <= case["end"]
-                and row["ns_pid"] != case["driver"]]
+        return [
+            row
+            for row in self.tables[table]
+            if case["start"] <= row["start"] <= case["end"] and row["ns_pid"] != case["driver"]
+        ]
 
     def of_process(self, table, claim):
         case = claim["case"]

@@ -15,10 +15,14 @@ def preflight(binary):
     if os.geteuid() != 0:
         raise Unusable("truth tests load BPF programs: run them as root")
     if not os.path.exists("/sys/kernel/btf/vmlinux"):
-        raise Unusable("this kernel has no BTF (/sys/kernel/btf/vmlinux): BPF programs cannot be loaded; "
-                       "boot a kernel with CONFIG_DEBUG_INFO_BTF=y")
+        raise Unusable(
+            "this kernel has no BTF (/sys/kernel/btf/vmlinux): BPF programs cannot be loaded; "
+            "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"
+        )
     if not os.path.isfile(binary):
-        raise Unusable("%s is not there: build it first with `cargo build --release`, or name it with --underspan" % binary)
+        raise Unusable(
+            f"{binary} is not there: build it first with `cargo build --release`, or name it with --underspan"
+        )
     if shutil.which("cc") is None:
         raise Unusable("no C compiler (`cc`): some workloads are in C; install gcc or clang")
 
@@ -37,8 +41,9 @@ class Underspan:
     def run(self, command, time_limit):
         """`underspan run -- COMMAND`; returns its exit status."""
         with open(self.log, "ab") as log:
-            process = subprocess.Popen(self._command("run", "--", *command), stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=log)
+            process = subprocess.Popen(
+                self._command("run", "--", *command), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             try:
                 return process.wait(time_limit)
             except subprocess.TimeoutExpired:
@@ -46,23 +51,28 @@ class Underspan:
                 raise Unusable("`underspan run` did not end within %d s; see %s" % (time_limit, self.log))
 
     def _ask(self, *arguments):
-        answer = subprocess.run(self._command(*arguments, "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, timeout=120)
+        answer = subprocess.run(
+            self._command(*arguments, "--json"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=120,
+        )
         if answer.returncode:
-            raise Unusable("`underspan %s` failed: %s" % (" ".join(arguments), answer.stderr.decode().strip()))
+            raise Unusable("`underspan {}` failed: {}".format(" ".join(arguments), answer.stderr.decode().strip()))
         return answer.stdout.decode()
 
     def rows(self, query):
         text = self._ask("sql", query).strip()
         if text.startswith("["):
             return json.loads(text)
-        if text.startswith("{") and "\n" not in text.strip() or text.startswith('{\n'):
+        if text.startswith("{") and "\n" not in text.strip() or text.startswith("{\n"):
             whole = json.loads(text)
             return whole["data"] if "data" in whole else [whole]
         return [json.loads(line) for line in text.splitlines() if line]
 
     def table(self, name):
-        return self.rows("SELECT *, toUnixTimestamp64Nano(start_time) AS start FROM %s" % name)
+        return self.rows(f"SELECT *, toUnixTimestamp64Nano(start_time) AS start FROM {name}")
 
     def explain(self, request_id):
         return json.loads(self._ask("explain", request_id))

@@ -29,5 +29,5 @@ def judge_length(reported, low, high=None):
     allowed = tolerance(low)
     problems = []
     if abs(error) > allowed:
-        problems.append("off by %.3f ms, allowed %.3f ms" % (error / 1e6, allowed / 1e6))
+        problems.append(f"off by {error / 1e6:.3f} ms, allowed {allowed / 1e6:.3f} ms")
     return error, problems

@@ -78,13 +78,15 @@ class Phase:
 
     def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
         """Rows of `gil_wait` as long as `ns` together. Time in a run queue may lie inside a wait or between two."""
-        self.claim("gil_wait", ns=ns, ns_max=ns + self.delay, in_gc=in_gc, at_least=at_least_ms * 1_000_000,
-                   culprit=culprit)
+        self.claim(
+            "gil_wait", ns=ns, ns_max=ns + self.delay, in_gc=in_gc, at_least=at_least_ms * 1_000_000, culprit=culprit
+        )
 
     def cell(self, state, at_least_ms, ns=None):
         """What the thread's ledger must hold for `state` over the thread's whole life."""
-        self.claim("cell", states=state.split("+"), ns=self.blocked if ns is None else ns,
-                   at_least=at_least_ms * 1_000_000)
+        self.claim(
+            "cell", states=state.split("+"), ns=self.blocked if ns is None else ns, at_least=at_least_ms * 1_000_000
+        )
 
 
 def claim(kind, **fields):
@@ -117,7 +119,7 @@ class Thread(threading.Thread):
         """Waits for the thread; a workload with a failed thread has failed."""
         super().join()
         if self.error is not None:
-            raise RuntimeError("thread %s failed; its message is above" % self.name)
+            raise RuntimeError(f"thread {self.name} failed; its message is above")
 
 
 def run(*threads):

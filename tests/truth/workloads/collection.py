@@ -50,8 +50,13 @@ def sibling():
         asleep.append(True)
         with Phase("wants the GIL while a sibling collects") as phase:
             time.sleep(ASLEEP_S)
-        phase.gil_wait(phase.blocked - ASLEEP_NS, at_least_ms=20, in_gc=True,
-                       holder_tid=collector.native_id, holder_thread="collector")
+        phase.gil_wait(
+            phase.blocked - ASLEEP_NS,
+            at_least_ms=20,
+            in_gc=True,
+            holder_tid=collector.native_id,
+            holder_thread="collector",
+        )
         phase.cell("gc_wait", at_least_ms=20, ns=phase.blocked - ASLEEP_NS)
 
     collector = Thread("collector", work)

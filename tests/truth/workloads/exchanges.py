@@ -58,9 +58,16 @@ def families():
 def what_was_said():
     """Method, path without its query, status, trace."""
     path, trace, span = "/said/post?secret=1", "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-    message = text(path, "POST", "traceparent: 00-%s-%s-01\r\n" % (trace, span), b'{"a": 1}')
-    play(path, lambda exchange: simple(exchange, 503), lambda listener, _: ask(connect(listener), message),
-         method="POST", trace_id=trace, parent_span_id=span, bytes_in=len(message))
+    message = text(path, "POST", f"traceparent: 00-{trace}-{span}-01\r\n", b'{"a": 1}')
+    play(
+        path,
+        lambda exchange: simple(exchange, 503),
+        lambda listener, _: ask(connect(listener), message),
+        method="POST",
+        trace_id=trace,
+        parent_span_id=span,
+        bytes_in=len(message),
+    )
 
 
 def several_reads():

@@ -60,8 +60,9 @@ class Exchange:
     def answer(self, status=200, body=b"ok"):
         head = "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
         self.connection.sendall(head.encode() + body)
-        self.mark.update(sent=now(), sent_tid=threading.get_native_id(), sent_thread=threading.current_thread().name,
-                         status=status)
+        self.mark.update(
+            sent=now(), sent_tid=threading.get_native_id(), sent_thread=threading.current_thread().name, status=status
+        )
 
     def claim(self, pid, path, ready, method="GET", end="sent", **fields):
         """What the row must say. `ready` is the client's clock when it sent the request's first byte."""
@@ -74,8 +75,25 @@ class Exchange:
             "handler_ns": sent - read,
             "accept_to_read_ns": 0 if accepted is None else read - accepted,
         }
-        same = {"method": method, "path": path, "end": end, "status": self.mark["status"], "thread": self.mark["thread"],
-                "sent_thread": self.mark["sent_thread"], "shared_thread": 0}
+        same = {
+            "method": method,
+            "path": path,
+            "end": end,
+            "status": self.mark["status"],
+            "thread": self.mark["thread"],
+            "sent_thread": self.mark["sent_thread"],
+            "shared_thread": 0,
+        }
         same.update(fields)
-        claim("request", pid=pid, path=path, start=ready, end=sent, tid=self.mark["tid"], spans=expect, same=same,
-              sent_tid=self.mark["sent_tid"], cells=self.cells)
+        claim(
+            "request",
+            pid=pid,
+            path=path,
+            start=ready,
+            end=sent,
+            tid=self.mark["tid"],
+            spans=expect,
+            same=same,
+            sent_tid=self.mark["sent_tid"],
+            cells=self.cells,
+        )

@@ -20,11 +20,17 @@ def thread_lock(lock):
 
     def wait():
         held.wait()
-        with Phase("%s held by another thread" % type(lock).__name__) as phase:
+        with Phase(f"{type(lock).__name__} held by another thread") as phase:
             with lock:
                 pass
-        phase.wait("lock_wait", at_least_ms=200, holder_tid=holder.native_id, holder_thread="holder",
-                   waker_tid=holder.native_id, waker_thread="holder")
+        phase.wait(
+            "lock_wait",
+            at_least_ms=200,
+            holder_tid=holder.native_id,
+            holder_thread="holder",
+            waker_tid=holder.native_id,
+            waker_thread="holder",
+        )
 
     holder = Thread("holder", hold)
     run(holder, Thread("waiter", wait))

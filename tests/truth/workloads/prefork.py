@@ -25,8 +25,10 @@ def worker(number):
 
 
 workers = [Child(worker, number) for number in range(WORKERS)]
-clients = [Child(lambda path=path: dict(ask(connect(listener), text(path)), path=path))
-           for path in ("/prefork/%d" % number for number in range(WORKERS))]
+clients = [
+    Child(lambda path=path: dict(ask(connect(listener), text(path)), path=path))
+    for path in ("/prefork/%d" % number for number in range(WORKERS))
+]
 ready = {told["path"]: told["ready"] for told in (client.result() for client in clients)}
 for process in workers:
     mark = process.result()

@@ -3,7 +3,6 @@
 import os
 import queue
 import select
-import socket
 import time
 
 from clock import Child, Thread, run

@@ -30,5 +30,12 @@ begin = now()
 asking = Child(client)
 run(Thread("server", serve))
 asking.result()
-claim("no_finding", pid=os.getpid(), label="%d ordinary requests" % REQUESTS, start=begin, end=now(), requests=REQUESTS,
-      path="/quiet/")
+claim(
+    "no_finding",
+    pid=os.getpid(),
+    label="%d ordinary requests" % REQUESTS,
+    start=begin,
+    end=now(),
+    requests=REQUESTS,
+    path="/quiet/",
+)

@@ -1,7 +1,6 @@
 """Servers read and write through many system calls; every one must be seen for what it is."""
 
 import os
-import socket
 import tempfile
 import time
 
@@ -14,7 +13,7 @@ BODY = b"no"
 
 def recv_into(connection):
     buffer = bytearray(65536)
-    return buffer[:connection.recv_into(buffer)]
+    return buffer[: connection.recv_into(buffer)]
 
 
 def readv(connection):
