@@ -5,13 +5,17 @@
 mod clock;
 mod error;
 mod losses;
+mod names;
 pub mod rows;
+mod select;
 mod sink;
 mod spool;
 
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses, Reason};
+pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};
+pub use select::{CgroupPath, Ignored, Selection, Selector, Verdict, Why, comm_pattern};
 pub use sink::{
     Collector, Health, Insert, InsertError, Options as SinkOptions, Sink, Stats as SinkStats,
 };

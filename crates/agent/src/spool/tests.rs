@@ -93,7 +93,8 @@ fn the_oldest_make_room_and_are_counted_per_table() {
     assert_eq!(kept, &all[lost.len()..], "what is left must be the newest");
     assert!(!lost.is_empty() && kept.len() > 20);
     for table in ["even", "odd"] {
-        let rows = lost.iter().filter(|batch| batch.table == table).map(|batch| batch.rows).sum();
+        let rows: u64 =
+            lost.iter().filter(|batch| batch.table == table).map(|batch| batch.rows).sum();
         let counted: u64 = losses.iter().filter(|l| l.table == table).map(|l| l.rows).sum();
         assert_eq!(counted, rows);
     }

@@ -1,0 +1,293 @@
+//! What threads are called.
+//!
+//! Events carry thread ids; rows want names, and ids as the process sees them. A name is looked up
+//! once and kept for at least a minute after the thread's end, because events are decoded after it.
+//! Python's names win: before 3.14 CPython does not pass them on to the kernel, and the kernel cuts
+//! at 15 bytes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+mod python;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+pub use python::{PythonReader, ReadNames, Reading};
+pub use thread::ThreadName;
+use thread::{Backoff, Observed, Thread};
+
+/// How long a name outlives its thread at least.
+const KEEP: Duration = Duration::from_secs(60);
+
+/// A thread is looked at again soon after its start (programs name threads then), later rarely.
+const CHECK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
+
+/// The same for asking Python about a thread that it has not named.
+const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+
+/// All readings of Python processes in one second; one takes about a millisecond.
+const READS_PER_SECOND: u32 = 20;
+
+/// How often ended threads are looked for and forgotten.
+const SWEEP_EVERY: Duration = Duration::from_secs(20);
+
+/// Above this many, names of ended threads are forgotten early. About 20 MiB.
+const MAX_THREADS: usize = 65_536;
+
+/// What is remembered of a process.
+#[derive(Debug)]
+struct Owner {
+    starttime: u64,
+    comm: String,
+    /// When to look whether it is still called so.
+    check: Backoff,
+    /// When its Python names may be read again. A process without Python is left alone ever longer.
+    read: Backoff,
+}
+
+/// Names threads. Lookup of a known thread is one hash.
+#[derive(Debug)]
+pub struct Names<R = PythonReader> {
+    threads: HashMap<u32, Thread>,
+    owners: HashMap<u32, Owner>,
+    reader: R,
+    reads: (Instant, u32),
+    swept: Instant,
+    nobody: Arc<ThreadName>,
+}
+
+impl Names {
+    /// With an empty memory.
+    pub fn new() -> Self {
+        Names::with_reader(PythonReader::default())
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Names::new()
+    }
+}
+
+impl<R: ReadNames> Names<R> {
+    /// Reads Python's names through `reader`.
+    pub fn with_reader(reader: R) -> Self {
+        let now = Instant::now();
+        Names {
+            threads: HashMap::new(),
+            owners: HashMap::new(),
+            reader,
+            reads: (now, 0),
+            swept: now,
+            nobody: Arc::default(),
+        }
+    }
+
+    /// The names of a thread. `pid` and `comm` are what the event says of it (0 and empty if it says
+    /// nothing): they stand in for a thread that ended before it was ever looked up. Thread 0, the
+    /// idle task, has no name.
+    pub fn resolve(&mut self, pid: u32, tid: u32, comm: &str) -> Arc<ThreadName> {
+        self.resolve_at(pid, tid, comm, Instant::now())
+    }
+
+    /// An event says that the thread has ended: saves looking.
+    pub fn ended(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.ended.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// How many threads are remembered.
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    fn resolve_at(&mut self, pid: u32, tid: u32, comm: &str, now: Instant) -> Arc<ThreadName> {
+        if tid == 0 {
+            return Arc::clone(&self.nobody);
+        }
+        if now.duration_since(self.swept) >= SWEEP_EVERY || self.threads.len() > MAX_THREADS {
+            self.sweep(now);
+        }
+        match self.threads.get(&tid) {
+            Some(thread) if !thread.check.is_due(now) => {}
+            Some(_) => self.check(tid, now),
+            None => self.learn(pid, tid, comm, now),
+        }
+        self.ask_python(tid, now);
+        self.threads.get(&tid).map_or_else(|| Arc::clone(&self.nobody), |t| Arc::clone(&t.name))
+    }
+
+    /// Looks a thread up for the first time.
+    fn learn(&mut self, pid: u32, tid: u32, comm: &str, now: Instant) {
+        if !self.load(tid, now) {
+            let process = self.owners.get(&pid).map_or("", |owner| &owner.comm).to_owned();
+            let name = ThreadName { thread: comm.into(), process, pid, ..ThreadName::default() };
+            let ghost = Thread {
+                name: Arc::new(name),
+                starttime: 0,
+                comm: comm.to_owned(),
+                python: false,
+                check: Backoff::new(now, CHECK.0, CHECK.1),
+                ask: None,
+                ended: Some(now),
+            };
+            self.threads.insert(tid, ghost);
+        }
+    }
+
+    /// Reads a thread from `/proc`. False if it is not there.
+    fn load(&mut self, tid: u32, now: Instant) -> bool {
+        let Some((Observed { starttime, comm }, (pid, ns_pid, ns_tid))) =
+            Observed::read(tid).zip(thread::ids(tid))
+        else {
+            return false;
+        };
+        let process = self.owner_comm(pid, now);
+        let name = ThreadName { thread: comm.clone(), process, pid, ns_pid, ns_tid };
+        let thread = Thread {
+            name: Arc::new(name),
+            starttime,
+            comm,
+            python: false,
+            check: Backoff::new(now, CHECK.0, CHECK.1),
+            ask: Some(Backoff::due(now, ASK.0, ASK.1)),
+            ended: None,
+        };
+        self.threads.insert(tid, thread);
+        true
+    }
+
+    /// The process's name, read again now and then: `exec` changes it.
+    fn owner_comm(&mut self, pid: u32, now: Instant) -> String {
+        let known = self.owners.get(&pid).filter(|owner| !owner.check.is_due(now));
+        if let Some(owner) = known {
+            return owner.comm.clone();
+        }
+        let Some(Observed { starttime, comm }) = Observed::read(pid) else {
+            return self.owners.get(&pid).map_or_else(String::new, |owner| owner.comm.clone());
+        };
+        let same = |owner: &&mut Owner| owner.starttime == starttime && owner.comm == comm;
+        if let Some(owner) = self.owners.get_mut(&pid).filter(same) {
+            owner.check.again(now);
+        } else {
+            // New, or it has become another program.
+            self.reader.forget(pid);
+            let check = Backoff::new(now, CHECK.0, CHECK.1);
+            let read = Backoff::due(now, ASK.0, ASK.1);
+            self.owners.insert(pid, Owner { starttime, comm: comm.clone(), check, read });
+        }
+        comm
+    }
+
+    /// Looks whether a known thread is still there, still the same, and still called the same.
+    fn check(&mut self, tid: u32, now: Instant) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.check.again(now);
+        let Some(observed) = Observed::read(tid) else {
+            thread.ended.get_or_insert(now);
+            return;
+        };
+        if observed.starttime != thread.starttime || thread.ended.is_some() {
+            // The id names another thread now (or, after a premature `ended`, the same one anew).
+            self.load(tid, now);
+            return;
+        }
+        if thread.comm != observed.comm {
+            // It was renamed, or is another program since an exec.
+            thread.call(&observed.comm);
+            thread.comm = observed.comm;
+            thread.python = false;
+            thread.ask = Some(Backoff::due(now, ASK.0, ASK.1));
+        }
+        let pid = thread.name.pid;
+        let process = self.owner_comm(pid, now);
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && thread.name.process != process
+        {
+            Arc::make_mut(&mut thread.name).process = process;
+        }
+    }
+
+    /// Reads the names of the thread's process, if this thread wants one and it is time.
+    fn ask_python(&mut self, tid: u32, now: Instant) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        let wanted = thread.ended.is_none() && thread.ask.is_some_and(|ask| ask.is_due(now));
+        let pid = thread.name.pid;
+        let ready = self.owners.get(&pid).is_some_and(|owner| owner.read.is_due(now));
+        if !wanted || !ready || !self.may_read(now) {
+            return;
+        }
+        let reading = self.reader.read(pid);
+        if let Some(owner) = self.owners.get_mut(&pid) {
+            match reading {
+                Reading::Names(_) => owner.read = Backoff::new(now, ASK.0, ASK.1),
+                Reading::Later | Reading::NotPython => owner.read.again(now),
+            }
+        }
+        if let Reading::Names(names) = reading {
+            self.take_names(pid, names, now);
+        }
+        if let Some(ask) = self.threads.get_mut(&tid).and_then(|thread| thread.ask.as_mut()) {
+            ask.again(now);
+        }
+    }
+
+    /// One reading names every thread of the process, seen before or not.
+    fn take_names(&mut self, pid: u32, mut names: Vec<(u32, String)>, now: Instant) {
+        if names.iter().all(|(tid, _)| *tid != pid) {
+            // A program that never imported threading: its first thread would be called this.
+            names.push((pid, "MainThread".to_owned()));
+        }
+        for (tid, name) in names {
+            if !self.threads.contains_key(&tid) && !self.load(tid, now) {
+                continue;
+            }
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if thread.name.pid != pid || thread.ended.is_some() {
+                continue;
+            }
+            thread.call(&name);
+            thread.python = true;
+            thread.ask = match thread::is_made_up(&name) {
+                true => thread.ask.or(Some(Backoff::new(now, ASK.0, ASK.1))),
+                false => None,
+            };
+        }
+    }
+
+    fn may_read(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.reads.0) >= Duration::from_secs(1) {
+            self.reads = (now, 0);
+        }
+        self.reads.1 += 1;
+        self.reads.1 <= READS_PER_SECOND
+    }
+
+    /// Marks threads that ended unseen, and forgets those that ended long ago.
+    fn sweep(&mut self, now: Instant) {
+        self.swept = now;
+        let keep = if self.threads.len() > MAX_THREADS { KEEP / 60 } else { KEEP };
+        self.threads.retain(|tid, thread| {
+            if thread.ended.is_none() && !std::path::Path::new(&format!("/proc/{tid}")).exists() {
+                thread.ended = Some(now);
+            }
+            thread.ended.is_none_or(|ended| now.duration_since(ended) <= keep)
+        });
+        let reader = &mut self.reader;
+        self.owners.retain(|pid, _| {
+            let alive = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            if !alive {
+                reader.forget(*pid);
+            }
+            alive
+        });
+    }
+}

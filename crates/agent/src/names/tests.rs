@@ -1,0 +1,224 @@
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use super::*;
+
+/// Answers what the test says, and counts how often it is asked.
+struct Scripted {
+    reading: Reading,
+    reads: u32,
+}
+
+impl ReadNames for Scripted {
+    fn read(&mut self, _pid: u32) -> Reading {
+        self.reads += 1;
+        self.reading.clone()
+    }
+
+    fn forget(&mut self, _pid: u32) {}
+}
+
+fn scripted(reading: Reading) -> Names<Scripted> {
+    Names::with_reader(Scripted { reading, reads: 0 })
+}
+
+/// A thread of this process that lives until it is dropped.
+struct Sleeper {
+    tid: u32,
+    stop: Option<mpsc::Sender<()>>,
+    handle: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Sleeper {
+    fn start(name: &str) -> Self {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let handle = thread.spawn(move || {
+            tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            let _ = stopped.recv();
+        });
+        let tid = told.recv().unwrap();
+        Sleeper { tid, stop: Some(stop), handle: Some(handle.unwrap()) }
+    }
+
+    fn end(mut self) {
+        drop(self.stop.take());
+        self.handle.take().unwrap().join().unwrap();
+        // The entry in /proc goes a moment after the join.
+        while Observed::read(self.tid).is_some() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_native_thread_has_the_kernels_name_and_both_ids() {
+    let mut names = scripted(Reading::NotPython);
+    let sleeper = Sleeper::start("sorter");
+    let me = std::process::id();
+    let name = names.resolve(0, sleeper.tid, "");
+    assert_eq!((name.thread.as_str(), name.pid, name.ns_pid), ("sorter", me, me));
+    assert_eq!(name.ns_tid, sleeper.tid);
+    assert!(name.process.starts_with("underspan_agent"), "{name:?}");
+    assert_eq!(*names.resolve(0, 0, "swapper/0"), ThreadName::default());
+}
+
+#[test]
+fn a_name_outlives_its_thread_by_a_minute() {
+    let mut names = scripted(Reading::NotPython);
+    let sleeper = Sleeper::start("shortlived");
+    let tid = sleeper.tid;
+    let start = Instant::now();
+    names.resolve_at(0, tid, "", start);
+    sleeper.end();
+    for seconds in [1, 30, 59] {
+        let name = names.resolve_at(0, tid, "", start + seconds * SECOND);
+        assert_eq!(name.thread, "shortlived", "after {seconds} s");
+    }
+    assert_eq!(names.len(), 1);
+    names.resolve_at(0, 0, "", start + 130 * SECOND);
+    names.sweep(start + 130 * SECOND);
+    assert!(names.is_empty());
+}
+
+#[test]
+fn a_thread_that_was_idle_for_long_still_has_its_minute() {
+    let mut names = scripted(Reading::NotPython);
+    let sleeper = Sleeper::start("idle");
+    let tid = sleeper.tid;
+    let start = Instant::now();
+    names.resolve_at(0, tid, "", start);
+    names.sweep(start + 600 * SECOND);
+    sleeper.end();
+    names.sweep(start + 620 * SECOND);
+    assert_eq!(names.resolve_at(0, tid, "", start + 670 * SECOND).thread, "idle");
+}
+
+#[test]
+fn a_thread_never_seen_alive_is_called_what_the_event_says() {
+    let mut names = scripted(Reading::NotPython);
+    let gone = Sleeper::start("x");
+    let tid = gone.tid;
+    gone.end();
+    let name = names.resolve(77, tid, "oneshot");
+    assert_eq!((name.thread.as_str(), name.pid, name.ns_tid), ("oneshot", 77, 0));
+    assert_eq!(names.resolve(77, tid, "").thread, "oneshot");
+}
+
+#[test]
+fn a_reused_id_is_another_thread() {
+    let mut names = scripted(Reading::NotPython);
+    let sleeper = Sleeper::start("second");
+    let start = Instant::now();
+    names.resolve_at(0, sleeper.tid, "", start);
+    let thread = names.threads.get_mut(&sleeper.tid).unwrap();
+    // As if the entry were of a thread that had the id before.
+    thread.starttime -= 1;
+    thread.call("first");
+    thread.python = true;
+    assert_eq!(names.resolve_at(0, sleeper.tid, "", start).thread, "first");
+    assert_eq!(names.resolve_at(0, sleeper.tid, "", start + SECOND).thread, "second");
+}
+
+#[test]
+fn python_is_asked_with_growing_pauses_until_the_thread_has_a_name_of_its_own() {
+    let sleeper = Sleeper::start("python3");
+    let (tid, me) = (sleeper.tid, std::process::id());
+    let mut names = scripted(Reading::Names(vec![]));
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    assert_eq!(names.resolve_at(0, tid, "", at(0)).thread, "python3");
+    assert_eq!(names.reader.reads, 1);
+    // Known at once: the first thread of a Python process.
+    assert_eq!(names.resolve_at(0, me, "", at(0)).thread, "MainThread");
+
+    names.reader.reading = Reading::Names(vec![(tid, "Thread-1 (work)".into())]);
+    names.resolve_at(0, tid, "", at(100));
+    assert_eq!(names.reader.reads, 1, "not yet time");
+    assert_eq!(names.resolve_at(0, tid, "", at(300)).thread, "Thread-1 (work)");
+    assert_eq!(names.reader.reads, 2);
+
+    for _ in 0..1000 {
+        names.resolve_at(0, tid, "", at(301));
+    }
+    assert_eq!(names.reader.reads, 2);
+    names.reader.reading = Reading::Names(vec![(tid, "ThreadPoolExecutor-0_3".into())]);
+    assert_eq!(names.resolve_at(0, tid, "", at(2000)).thread, "ThreadPoolExecutor-0_3");
+    for minute in 1..60 {
+        let name = names.resolve_at(0, tid, "", at(minute * 60_000));
+        assert_eq!(name.thread, "ThreadPoolExecutor-0_3");
+    }
+    assert_eq!(names.reader.reads, 3, "it has its name");
+}
+
+#[test]
+fn readings_are_bounded_per_second() {
+    let sleepers: Vec<_> = (0..60).map(|_| Sleeper::start("worker")).collect();
+    let mut names = scripted(Reading::Later);
+    let now = Instant::now();
+    for sleeper in &sleepers {
+        names.resolve_at(0, sleeper.tid, "", now);
+        // Without the pause per process the bound on all readings must hold.
+        names.owners.values_mut().for_each(|owner| owner.read = Backoff::due(now, ASK.0, ASK.1));
+    }
+    assert_eq!(names.reader.reads, READS_PER_SECOND);
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A real interpreter: `ThreadPoolExecutor-0_0` is longer than what the kernel keeps.
+#[test]
+fn a_real_python_names_its_threads() {
+    let script = "import time, concurrent.futures as c\n\
+                  p = c.ThreadPoolExecutor(2)\n\
+                  [p.submit(time.sleep, 60) for _ in range(2)]\n\
+                  time.sleep(60)";
+    // A shell first: what it becomes must be noticed.
+    let mut command = Command::new("sh");
+    let child = command
+        .args(["-c", "sleep 0.3; exec python3 -c \"$0\"", script])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let _running = Running(child);
+    let mut names = Names::new();
+    let expected = ["MainThread", "ThreadPoolExecutor-0_0", "ThreadPoolExecutor-0_1"];
+    let mut found = vec![];
+    for _ in 0..200 {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let tids = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        found = tids.map(|tid: u32| names.resolve(pid, tid, "").thread.clone()).collect();
+        found.sort();
+        if found == expected {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("found {found:?}");
+}
+
+/// `cargo test -p underspan-agent --release -- --ignored --nocapture cost_of_names`
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_names() {
+    let sleepers: Vec<_> = (0..200).map(|_| Sleeper::start("worker")).collect();
+    let mut names = scripted(Reading::NotPython);
+    for round in ["unknown", "known"] {
+        let before = Instant::now();
+        for sleeper in &sleepers {
+            std::hint::black_box(names.resolve(0, sleeper.tid, ""));
+        }
+        println!("{round}: {:?} a thread", before.elapsed() / 200);
+    }
+}
