@@ -100,25 +100,32 @@ fn debug_file(build_id: &[u8], roots: &[&Path]) -> Option<File> {
 /// The file's own name decides between several.
 fn written_version(image: &Image<'_>, name: &str) -> Option<Version> {
     let data = image.section(".rodata")?;
-    let text = |bytes| std::str::from_utf8(bytes).ok();
+    let named = named_version(name);
     let mut found: Vec<Version> = data
         .split(|&byte| byte == 0)
-        .filter(|piece| (5..=10).contains(&piece.len()))
-        .filter_map(|piece| Version::parse(text(piece)?))
+        .filter_map(version_at_end)
         // Other libraries may be linked in, with versions of their own.
         .filter(|version| matches!(version.minor_pair(), (2, 7) | (3, 0..=10)))
+        .filter(|version| named.is_none_or(|named| version.minor_pair() == named))
         .collect();
     found.sort();
     found.dedup();
-    let named = named_version(name);
     match (found.as_slice(), named) {
-        (&[only], None) => Some(only),
-        (_, Some(named)) => {
-            let minor = found.iter().find(|version| version.minor_pair() == named);
-            minor.copied().or(Some(Version::new(named.0, named.1, 0)))
-        }
+        (&[only], _) => Some(only),
+        (_, Some((major, minor))) => Some(Version::new(major, minor, 0)),
         _ => None,
     }
+}
+
+/// Linkers merge a string into another that ends with it: `3.8.18` into `/opt/python/3.8.18`.
+fn version_at_end(string: &[u8]) -> Option<Version> {
+    let part = |byte: &u8| byte.is_ascii_digit() || b".+abcr".contains(byte);
+    let start = string.iter().rposition(|byte| !part(byte)).map_or(0, |before| before + 1);
+    let end = string.get(start..)?;
+    if end.len() > 10 {
+        return None;
+    }
+    Version::parse(std::str::from_utf8(end).ok()?)
 }
 
 /// `libpython3.8.so.1.0`, `python3.8` → (3, 8)
@@ -145,6 +152,14 @@ mod tests {
         assert_eq!(named_version("/x/libpython3.6m.so.1.0"), Some((3, 6)));
         assert_eq!(named_version("/usr/bin/python3"), None);
         assert_eq!(named_version("/usr/bin/perl"), None);
+    }
+
+    #[test]
+    fn versions_are_found_at_the_end_of_strings() {
+        assert_eq!(version_at_end(b"3.8.18"), Some(Version::new(3, 8, 18)));
+        assert_eq!(version_at_end(b"/opt/python/3.8.18"), Some(Version::new(3, 8, 18)));
+        assert_eq!(version_at_end(b"3.8.18 "), None);
+        assert_eq!(version_at_end(b""), None);
     }
 
     #[test]

@@ -100,6 +100,13 @@ fn collector(
     if !(0..=1).contains(&collecting) {
         return failed("gc.collecting", "0 or 1", collecting);
     }
+    // Directly before the statistics: the list of frozen objects, a ring that starts there.
+    let ring = at.gc + layout.gc_stats - 24;
+    let next = memory.u64(ring)? & !3;
+    let back = memory.u64(next + 8)? & !3;
+    if back != ring {
+        return failed("gc.permanent_generation", format!("a ring through {ring:#x}"), back);
+    }
     let stats = generation_stats(memory, at.gc + layout.gc_stats)?;
     let plausible = |count: i64| (0..1 << 48).contains(&count);
     for generation in &stats {
@@ -186,29 +193,34 @@ pub(crate) fn thread_states(
     Ok(found)
 }
 
-/// At least one thread state must name a thread that the kernel knows too. Not all do: a thread
-/// can end without its state being cleared.
+/// At least one thread state must name a thread that the kernel knows too, by both of its ids. Not
+/// all do: a thread can end without its state being cleared.
 fn threads_are_real(
     process: Process,
     memory: Memory,
     threads: &[ThreadState],
     libc: Libc,
 ) -> Result<(), InspectError> {
-    let named = |tasks: &HashMap<u32, u32>| {
-        threads.iter().any(|thread| match (thread.native_id, libc) {
-            (Some(id), _) => tasks.contains_key(&id),
-            (None, Libc::Glibc) => {
-                pthread::tid(memory, thread.thread_id).is_some_and(|tid| tasks.contains_key(&tid))
-            }
-            (None, Libc::Musl) => memory.u64(thread.thread_id).is_ok(),
-        })
+    let pthread_tid = |thread: &ThreadState| pthread::tid(memory, thread.thread_id);
+    let tasks = process.threads()?;
+    let is_real = |thread: &ThreadState| match (thread.native_id, libc) {
+        (Some(id), Libc::Glibc) => tasks.contains_key(&id) && pthread_tid(thread) == Some(id),
+        (Some(id), Libc::Musl) => tasks.contains_key(&id),
+        (None, Libc::Glibc) => pthread_tid(thread).is_some_and(|id| tasks.contains_key(&id)),
+        (None, Libc::Musl) => memory.u64(thread.thread_id).is_ok(),
     };
-    if named(&process.threads()?) {
+    if threads.iter().any(is_real) {
         return Ok(());
     }
     // Between fork and the interpreter's own clean-up, or exec, the states are the parent's.
     let parent = Process { pid: process.parent() };
-    if parent.pid != 0 && parent.threads().is_ok_and(|tasks| named(&tasks)) {
+    let parents =
+        if parent.pid == 0 { HashMap::new() } else { parent.threads().unwrap_or_default() };
+    let is_parents = |thread: &ThreadState| {
+        let id = thread.native_id.or_else(|| pthread_tid(thread));
+        id.is_some_and(|id| parents.contains_key(&id))
+    };
+    if threads.iter().any(is_parents) {
         return Err(InspectError::NotReady("it was forked just now".into()));
     }
     if process.has_ended() {

@@ -1,9 +1,11 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::Version;
+use crate::check::generation_stats;
 use crate::gc::GcRung;
 use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::{InspectError, Version, pthread_tid};
 
 /// The interpreter of one process, as checked. Addresses are the process's own.
 #[derive(Clone, Debug)]
@@ -38,6 +40,23 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
+    /// What `gc.get_stats()` would say now, the youngest generation first.
+    pub fn generation_stats(&self) -> Result<[GenerationStats; 3], InspectError> {
+        generation_stats(Memory::new(self.pid), self.gc.generation_stats)
+    }
+
+    /// The thread that holds the GIL now: its pthread id, and its kernel id in our pid namespace if
+    /// it is known. `None` while the GIL is free. The answer may be outdated when it arrives.
+    pub fn gil_holder(&self) -> Result<Option<(u64, Option<u32>)>, InspectError> {
+        let memory = Memory::new(self.pid);
+        if memory.i32(self.gil + self.gil_layout.locked)? != 1 {
+            return Ok(None);
+        }
+        let holder = memory.u64(self.gil + self.gil_layout.last_holder)?;
+        let pthread_id = memory.u64(holder + self.tstate_thread_id_offset)?;
+        Ok(Some((pthread_id, pthread_tid(self.pid, pthread_id))))
+    }
+
     /// The futex addresses of a wait for the GIL, or why they cannot be told.
     pub fn gil_wait_range(&self) -> Result<Range<u64>, &'static str> {
         match self.libc {
