@@ -1,1 +1,83 @@
-pub fn x() {}
+//! Trackers: each answers one question about where time goes.
+//!
+//! ```text
+//!  open ──▶ load ──▶ attach ──▶ watch(pid) ──▶ drain ──▶ decode ──▶ rows
+//!  (hooks chosen by what this kernel has)       │ ring     │ one decoder per tracker
+//!                                               └ map of ledgers, once a second
+//! ```
+//!
+//! A tracker is one folder (BPF programs, records, decoder, table, README, tests) and one line in
+//! [`ALL`]. Everything that lists trackers (tables, doctor, metrics, docs) goes through `ALL`.
+
+mod context;
+mod hook;
+mod preempt;
+mod record;
+mod rows;
+mod session;
+
+pub mod gc;
+pub mod gil;
+pub mod ledger;
+pub mod request;
+
+pub use context::{Context, Thread};
+pub use hook::{Attach, Hook, HookStatus, Program};
+pub use record::{DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, lifecycle};
+pub use rows::Rows;
+pub use session::{Error, GcTarget, LostCount, Options, Session};
+
+use underspan_store::Component;
+
+/// Every tracker, in the order in which they are attached and shown.
+pub static ALL: [&dyn Tracker; 4] =
+    [&ledger::LedgerTracker, &request::RequestTracker, &gc::GcTracker, &gil::GilTracker];
+
+/// One question about where time goes, and what it takes to answer it.
+pub trait Tracker: Sync {
+    /// Its folder, and its name in `lost_events` and `doctor`.
+    fn name(&self) -> &'static str;
+
+    /// The question it answers.
+    fn question(&self) -> &'static str;
+
+    /// What it hooks into. It runs if every hook that is `required` could be attached.
+    fn hooks(&self) -> &'static [Hook];
+
+    /// Its tables, as numbered migrations.
+    fn sql(&self) -> &'static str;
+
+    /// Its tables' names and columns, in the order in which its decoder writes them.
+    fn tables(&self) -> Vec<(&'static str, Vec<String>)>;
+
+    /// Its page of the documentation.
+    fn readme(&self) -> &'static str;
+
+    /// A new decoder.
+    fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// Turns a tracker's records into rows.
+pub trait Decoder {
+    /// One record from the ring. Records of other trackers are left alone.
+    fn event(
+        &mut self,
+        bytes: &[u8],
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Result<(), DecodeError>;
+
+    /// Time passes: `now` is monotonic. Rows that were waiting for more may be written.
+    fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows);
+
+    /// The last call before the decoder goes: whatever is waiting is written.
+    fn finish(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows);
+}
+
+/// The trackers' tables, for the store's migrations.
+pub fn components() -> Vec<Component> {
+    ALL.iter().map(|tracker| Component { name: tracker.name(), sql: tracker.sql() }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,10 +17,10 @@
 
 #ifdef UNDERSPAN_DEFINE_MAPS
 #define SHARED
-const volatile struct config config = { .wait_threshold_ns = 1000000 };
+const volatile struct config config SEC(".rodata.config") = { .wait_threshold_ns = 1000000 };
 #else
 #define SHARED extern
-extern const volatile struct config config;
+extern const volatile struct config config SEC(".rodata.config");
 #endif
 
 /* What is known of each watched process; written by user space, inherited on fork. */

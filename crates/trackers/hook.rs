@@ -1,0 +1,64 @@
+//! Where programs are attached, in order of preference.
+
+/// Something a tracker must hear of, and the programs that can tell it, best first.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// What is heard of.
+    pub what: &'static str,
+    /// Alternatives, best first. The first that this kernel has is taken.
+    pub programs: &'static [Program],
+    /// Without it the tracker cannot run.
+    pub required: bool,
+}
+
+/// One way to hear of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The BPF program's name.
+    pub name: &'static str,
+    /// How it is attached.
+    pub attach: Attach,
+}
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attach {
+    /// A tracepoint with typed arguments.
+    BtfTracepoint(&'static str),
+    /// A plain tracepoint, `category/name`.
+    Tracepoint(&'static str),
+    /// A kernel function's entry.
+    Fentry(&'static str),
+    /// A kernel function's return.
+    Fexit(&'static str),
+    /// Run on request, over kernel objects of this kind.
+    Iterator(&'static str),
+    /// Attached to each process that allows it, when it is watched.
+    PerProcess(&'static str),
+}
+
+impl std::fmt::Display for Attach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Attach::BtfTracepoint(name) => write!(f, "BTF tracepoint {name}"),
+            Attach::Tracepoint(name) => write!(f, "tracepoint {name}"),
+            Attach::Fentry(name) => write!(f, "fentry {name}"),
+            Attach::Fexit(name) => write!(f, "fexit {name}"),
+            Attach::Iterator(name) => write!(f, "iterator over {name}s"),
+            Attach::PerProcess(kind) => write!(f, "{kind}, per process"),
+        }
+    }
+}
+
+/// What became of a hook.
+#[derive(Clone, Debug)]
+pub struct HookStatus {
+    /// The tracker that wanted it.
+    pub tracker: &'static str,
+    /// What is heard of.
+    pub what: &'static str,
+    /// Whether the tracker can do without.
+    pub required: bool,
+    /// The way that was taken, or every way that was tried and why it failed.
+    pub outcome: Result<Attach, Vec<(Attach, String)>>,
+}

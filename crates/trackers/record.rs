@@ -1,0 +1,243 @@
+//! The records that BPF writes, made from the C headers, and how to read them from bytes.
+
+use std::ffi::CStr;
+
+use underspan_model::{Ledger, STATES};
+
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod generated {
+    #![allow(non_camel_case_types, non_upper_case_globals, non_snake_case, dead_code)]
+    include!(concat!(env!("OUT_DIR"), "/records.rs"));
+}
+
+pub(crate) use generated::*;
+
+/// Why a record could not be read. Both mean that agent and programs do not belong together, or
+/// that memory was corrupted: the record is counted and left out.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Shorter than its kind.
+    #[error("a record of kind {kind} has {len} bytes, {wanted} are needed")]
+    Short {
+        /// What it says it is.
+        kind: u32,
+        /// Its length.
+        len: usize,
+        /// The length of its kind.
+        wanted: usize,
+    },
+    /// A value that its field cannot have.
+    #[error("a record of kind {kind} has {field} = {value}")]
+    Value {
+        /// What it says it is.
+        kind: u32,
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+}
+
+/// Types that may be read from any bytes.
+///
+/// # Safety
+///
+/// Every bit pattern must be a valid value: C structs of integers and arrays of integers.
+pub(crate) unsafe trait Record: Copy {}
+
+macro_rules! records {
+    ($($name:ident),* $(,)?) => {$(
+        // SAFETY: made by bindgen from a C struct of integers and arrays of integers.
+        unsafe impl Record for $name {}
+    )*};
+}
+
+records!(
+    event_header,
+    lifecycle_event,
+    thread_exit_event,
+    wait_event,
+    gil_event,
+    gc_event,
+    request_read_event,
+    config,
+    request_sent_event,
+    thread,
+    process,
+);
+
+/// The kind of a record, 0 if it is too short to have one.
+pub(crate) fn kind(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind))
+}
+
+/// Reads a record. Extra bytes at its end are padding.
+pub(crate) fn read<T: Record>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let wanted = size_of::<T>();
+    if bytes.len() < wanted {
+        return Err(DecodeError::Short { kind: kind(bytes), len: bytes.len(), wanted });
+    }
+    // SAFETY: there are enough bytes, and any bytes are a valid `T`.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The bytes of a value for a map.
+pub(crate) fn bytes_of<T: Record>(value: &T) -> &[u8] {
+    // SAFETY: `T` is a C struct without implicit padding (bindgen's layout tests and the headers'
+    // explicit `_pad` fields), so all its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// A C string in a fixed field.
+pub(crate) fn comm(field: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|&c| c as u8).chain([0]).collect();
+    CStr::from_bytes_until_nul(&bytes).map_or_else(
+        |_| String::new(),
+        |text| text.to_string_lossy().into_owned(),
+    )
+}
+
+/// What became of a process or thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifecycleKind {
+    /// A watched process got a child, which is watched too.
+    ProcessFork,
+    /// A process started a program.
+    ProcessExec,
+    /// A watched process ended.
+    ProcessExit,
+    /// A watched process got a thread.
+    ThreadStart,
+    /// A watched thread ended.
+    ThreadExit,
+    /// A process that is not watched began to accept connections.
+    Listen,
+}
+
+/// Something that the agent, not a table, wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifecycle {
+    /// What happened.
+    pub kind: LifecycleKind,
+    /// To which process.
+    pub pid: u32,
+    /// To which thread.
+    pub tid: u32,
+    /// The parent, for a fork.
+    pub parent: u32,
+    /// When, monotonic.
+    pub time: u64,
+    /// The thread's name in the kernel.
+    pub comm: String,
+    /// `pthread_self()`, for a thread that ended.
+    pub pthread: u64,
+}
+
+/// Reads a life-cycle record; `None` for records of other kinds.
+pub fn lifecycle(bytes: &[u8]) -> Result<Option<Lifecycle>, DecodeError> {
+    let kind = match kind(bytes) {
+        event_kind::EVENT_PROCESS_FORK => LifecycleKind::ProcessFork,
+        event_kind::EVENT_PROCESS_EXEC => LifecycleKind::ProcessExec,
+        event_kind::EVENT_PROCESS_EXIT => LifecycleKind::ProcessExit,
+        event_kind::EVENT_THREAD_START => LifecycleKind::ThreadStart,
+        event_kind::EVENT_THREAD_EXIT => LifecycleKind::ThreadExit,
+        event_kind::EVENT_LISTEN => LifecycleKind::Listen,
+        _ => return Ok(None),
+    };
+    let (h, parent, pthread) = if kind == LifecycleKind::ThreadExit {
+        let event: thread_exit_event = read(bytes)?;
+        (event.h, 0, event.pthread)
+    } else {
+        let event: lifecycle_event = read(bytes)?;
+        (event.h, event.parent_tgid, 0)
+    };
+    Ok(Some(Lifecycle {
+        kind,
+        pid: h.tgid,
+        tid: h.tid,
+        parent,
+        time: h.time,
+        comm: comm(&h.comm),
+        pthread,
+    }))
+}
+
+/// A thread's ledger, copied from the map while the thread may be running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadSnapshot {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When its ledger began, monotonic.
+    pub born: u64,
+    /// Up to when the ledger is settled, monotonic.
+    pub since: u64,
+    /// What time after that is charged to.
+    pub state: u8,
+    /// `pthread_self()`.
+    pub pthread: u64,
+    /// The thread's name in the kernel.
+    pub comm: String,
+    /// The ledger at `since`.
+    pub ledger: Ledger,
+}
+
+impl ThreadSnapshot {
+    /// Reads a value of the map; `None` if it changed while it was copied.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let raw: thread = read(bytes).ok()?;
+        let ledger = Ledger::new(raw.ns);
+        if raw.since.checked_sub(raw.born) != Some(ledger.total()) {
+            return None;
+        }
+        Some(ThreadSnapshot {
+            pid: raw.tgid,
+            tid: raw.tid,
+            born: raw.born,
+            since: raw.since,
+            state: raw.state,
+            pthread: raw.pthread,
+            comm: comm(&raw.comm),
+            ledger,
+        })
+    }
+
+    /// The ledger as it would be if settled at `now`.
+    pub fn at(&self, now: u64) -> Ledger {
+        let mut cells = *self.ledger.cells();
+        if let Some(cell) = cells.get_mut(usize::from(self.state)) {
+            *cell += now.saturating_sub(self.since);
+        }
+        Ledger::new(cells)
+    }
+}
+
+const _: () = assert!(STATES == generated::STATES as usize);
+
+/// What BPF is told of a watched process. All zero: watched, without a Python that we can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessConfig {
+    /// Address of the GIL, 0 if there is none or it failed its self-check.
+    pub gil: u64,
+    /// Offset of `PyThreadState.thread_id`.
+    pub tstate_pthread_offset: u32,
+    /// Address of the collector's flag, 0 if not known.
+    pub gc_collecting: u64,
+    /// Address of `generation_stats[3]`, 0 if not known.
+    pub gc_stats: u64,
+    /// Which probe sees its collections.
+    pub gc_rung: crate::gc::Rung,
+}
+
+impl ProcessConfig {
+    pub(crate) fn to_raw(self) -> process {
+        process {
+            gil: self.gil,
+            gc_collecting: self.gc_collecting,
+            gc_stats: self.gc_stats,
+            tstate_pthread_offset: self.tstate_pthread_offset,
+            gc_rung: self.gc_rung as u32,
+        }
+    }
+}

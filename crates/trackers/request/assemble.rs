@@ -1,0 +1,193 @@
+//! A request is told in parts; here they become one.
+//!
+//! It ends when BPF says so: the next request was read, or the connection was closed. A kept-alive
+//! connection that falls silent after an answer says nothing, so an answered request also ends when
+//! nothing more was sent for [`SILENCE_NS`].
+
+use std::collections::HashMap;
+
+use underspan_model::{Ledger, State};
+
+use super::http::{self, Head};
+use crate::record::{request_end, request_sent_event};
+
+/// An answer that pauses longer than this between two writes is cut there.
+pub(super) const SILENCE_NS: u64 = 1_000_000_000;
+
+/// More requests in flight than this are not followed.
+const MAX_PENDING: usize = 65_536;
+
+/// The first part: a thread read the first bytes. Times are monotonic.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) id: u64,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) comm: String,
+    /// First byte in the kernel.
+    pub(super) ready: u64,
+    /// 0 if it is not its connection's first request.
+    pub(super) accepted: u64,
+    pub(super) accept_tid: u32,
+    pub(super) read: u64,
+    /// Which of its connection, from 0.
+    pub(super) number: u32,
+    pub(super) peer: String,
+    pub(super) local: String,
+    pub(super) head: Head,
+}
+
+/// The latest of the other parts.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// When the last byte was sent, or when an unanswered request ended.
+    pub(super) until: u64,
+    pub(super) sent_tid: u32,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) status: u16,
+    pub(super) answered: bool,
+    pub(super) shared_thread: bool,
+    /// The reading thread's time from `read` to `until`.
+    pub(super) ledger: Ledger,
+}
+
+/// A whole request.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) asked: Asked,
+    pub(super) told: Told,
+    /// `requests.end`.
+    pub(super) end: &'static str,
+}
+
+impl Finished {
+    /// Accept queue, handoff and handler, in nanoseconds. They sum to the request's duration.
+    pub(super) fn phases(&self) -> (u64, u64, u64) {
+        let asked = &self.asked;
+        let accept_queue = asked.accepted.saturating_sub(asked.ready);
+        let handoff = asked.read.saturating_sub(asked.accepted.max(asked.ready));
+        (accept_queue, handoff, self.told.until.saturating_sub(asked.read))
+    }
+}
+
+/// Requests that have been read and have not ended.
+#[derive(Default)]
+pub(super) struct Assembler {
+    pending: HashMap<u64, (Asked, Option<Told>)>,
+}
+
+impl Assembler {
+    /// A request was read. `false` if too many are in flight to follow it.
+    pub(super) fn asked(&mut self, mut asked: Asked) -> bool {
+        if self.pending.len() >= MAX_PENDING {
+            return false;
+        }
+        // The first byte's arrival was missed: the wait before the read is not known.
+        if asked.ready == 0 || asked.ready > asked.read {
+            asked.ready = asked.read;
+        }
+        // Accepted by a call that the kernel reports after the read, or by one of another socket
+        // that had the same address.
+        if asked.accepted > asked.read {
+            asked.accepted = 0;
+        }
+        self.pending.insert(asked.id, (asked, None));
+        true
+    }
+
+    /// Part of an answer, or the end. Returns the request if it is whole now.
+    pub(super) fn told(&mut self, event: &request_sent_event) -> Option<Finished> {
+        let (asked, told) = self.pending.get_mut(&event.id)?;
+        let until = event.h.time;
+        let ledger = if event.ledger_ok == 0 {
+            // The thread is gone: what it did is unknown, and shown as that.
+            let mut unknown = Ledger::default();
+            unknown[State::Other] = until.saturating_sub(asked.read);
+            unknown
+        } else {
+            Ledger::new(event.ns)
+        };
+        let answer = event.answer.map(|c| c as u8);
+        *told = Some(Told {
+            until,
+            sent_tid: event.h.tid,
+            bytes_in: event.bytes_in,
+            bytes_out: event.bytes_out,
+            status: http::status(answer.get(..event.answer_len.into()).unwrap_or_default()),
+            answered: event.answered != 0,
+            shared_thread: event.shared_thread != 0,
+            ledger,
+        });
+        let end = match (u32::from(event.end), event.answered != 0) {
+            (request_end::END_NOT, _) => return None,
+            (request_end::END_RESET, _) => "reset",
+            (_, true) => "sent",
+            (request_end::END_PEER_CLOSED, false) => "peer_closed",
+            (_, false) => "closed",
+        };
+        self.finish(event.id, end)
+    }
+
+    /// Answered requests that have been silent long enough at `now`.
+    pub(super) fn silent(&mut self, now: u64) -> Vec<Finished> {
+        self.take("sent", |_, told| {
+            told.is_some_and(|told| told.answered && now.saturating_sub(told.until) >= SILENCE_NS)
+        })
+    }
+
+    /// Requests of a process that has ended.
+    pub(super) fn process_ended(&mut self, pid: u32, now: u64) -> Vec<Finished> {
+        let mut ended = self.take("closed", |asked, _| asked.pid == pid);
+        for request in &mut ended {
+            if request.told.answered {
+                request.end = "sent";
+            } else {
+                request.cut(now);
+            }
+        }
+        ended
+    }
+
+    /// Everything in flight, when nobody listens any more.
+    pub(super) fn all(&mut self, now: u64) -> Vec<Finished> {
+        let mut rest = self.take("open", |_, _| true);
+        for request in &mut rest {
+            if request.told.answered {
+                request.end = "sent";
+            } else {
+                request.cut(now);
+            }
+        }
+        rest
+    }
+
+    fn take(
+        &mut self,
+        end: &'static str,
+        which: impl Fn(&Asked, Option<&Told>) -> bool,
+    ) -> Vec<Finished> {
+        let ids: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(_, (asked, told))| which(asked, told.as_ref()))
+            .map(|(id, _)| *id)
+            .collect();
+        ids.into_iter().filter_map(|id| self.finish(id, end)).collect()
+    }
+
+    fn finish(&mut self, id: u64, end: &'static str) -> Option<Finished> {
+        let (asked, told) = self.pending.remove(&id)?;
+        let told = told.unwrap_or_else(|| Told { until: asked.read, ..Told::default() });
+        Some(Finished { asked, told, end })
+    }
+}
+
+impl Finished {
+    /// Ends an unanswered request now. What its thread did is not known.
+    fn cut(&mut self, now: u64) {
+        self.told.until = now.max(self.asked.read);
+        self.told.ledger = Ledger::default();
+        self.told.ledger[State::Other] = self.told.until - self.asked.read;
+    }
+}

@@ -1,0 +1,121 @@
+//! From a request's records to its row.
+
+use super::assemble::{Asked, Assembler, Finished};
+use super::{address, http};
+use crate::record::{
+    DecodeError, comm, event_header, event_kind, kind, read, request_read_event,
+    request_sent_event,
+};
+use crate::rows::{span_row, write_ledger};
+use crate::{Context, Decoder, Rows, Thread};
+
+/// The fixed part of a `request_read_event`; the first bytes of the request follow.
+const HEAD_OFFSET: usize = std::mem::offset_of!(request_read_event, head);
+
+pub(super) struct RequestDecoder {
+    columns: Vec<String>,
+    assembler: Assembler,
+}
+
+impl RequestDecoder {
+    pub(super) fn new(columns: Vec<String>) -> Self {
+        RequestDecoder { columns, assembler: Assembler::default() }
+    }
+
+    fn write(&self, finished: &Finished, context: &mut dyn Context, rows: &mut Rows) {
+        let (asked, told) = (&finished.asked, &finished.told);
+        let (accept_queue, handoff, handler) = finished.phases();
+        let reader = context.thread(asked.pid, asked.tid, &asked.comm);
+        let sender = match told.sent_tid {
+            0 => Thread::default(),
+            tid if tid == asked.tid => reader.clone(),
+            tid => context.thread(asked.pid, tid, ""),
+        };
+        let since_accept =
+            if asked.accepted == 0 { 0 } else { asked.read.saturating_sub(asked.accepted) };
+
+        let batch = rows.table("requests", &self.columns);
+        let duration = accept_queue + handoff + handler;
+        let mut row = span_row(batch, context, &reader, asked.ready, duration);
+        row.str(&reader.process).str(&format!("{:016x}", asked.id));
+        row.str(&asked.head.trace_id).str(&asked.head.parent_span_id);
+        row.u64(accept_queue).u64(handoff).u64(handler).u64(since_accept);
+        row.u32(asked.number).str(&asked.head.method).str(&asked.head.path).u16(told.status);
+        row.str(&asked.peer).str(&asked.local).u64(told.bytes_in).u64(told.bytes_out);
+        row.u32(asked.accept_tid).u32(told.sent_tid).str(&sender.name);
+        row.u8(told.shared_thread.into()).str(finished.end);
+        write_ledger(&mut row, &told.ledger);
+    }
+}
+
+impl Decoder for RequestDecoder {
+    fn event(
+        &mut self,
+        bytes: &[u8],
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Result<(), DecodeError> {
+        match kind(bytes) {
+            event_kind::EVENT_REQUEST_READ => {
+                let asked = asked(bytes)?;
+                if !self.assembler.asked(asked) {
+                    context.count_lost("request", "too_many_in_flight", 1);
+                }
+            }
+            event_kind::EVENT_REQUEST_SENT | event_kind::EVENT_REQUEST_END => {
+                let event: request_sent_event = read(bytes)?;
+                if let Some(finished) = self.assembler.told(&event) {
+                    self.write(&finished, context, rows);
+                }
+            }
+            event_kind::EVENT_PROCESS_EXIT => {
+                let header: event_header = read(bytes)?;
+                for finished in self.assembler.process_ended(header.tgid, header.time) {
+                    self.write(&finished, context, rows);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        for finished in self.assembler.silent(now) {
+            self.write(&finished, context, rows);
+        }
+    }
+
+    fn finish(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        for finished in self.assembler.all(now) {
+            self.write(&finished, context, rows);
+        }
+    }
+}
+
+/// Reads the record whose length varies: only as much of the head was sent as there was.
+fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
+    let kind = event_kind::EVENT_REQUEST_READ;
+    let (fixed, head) = bytes
+        .split_at_checked(HEAD_OFFSET)
+        .ok_or(DecodeError::Short { kind, len: bytes.len(), wanted: HEAD_OFFSET })?;
+    let mut whole = [0; size_of::<request_read_event>()];
+    whole[..HEAD_OFFSET].copy_from_slice(fixed);
+    let event: request_read_event = read(&whole)?;
+    let head = head
+        .get(..event.head_len.into())
+        .ok_or(DecodeError::Value { kind, field: "head_len", value: event.head_len.into() })?;
+    Ok(Asked {
+        id: event.id,
+        pid: event.h.tgid,
+        tid: event.h.tid,
+        comm: comm(&event.h.comm),
+        ready: event.ready,
+        accepted: event.accepted,
+        accept_tid: event.accept_tid,
+        read: event.h.time,
+        number: event.number,
+        peer: address(event.family, &event.peer, event.peer_port),
+        local: address(event.family, &event.local, event.local_port),
+        head: http::request_head(head),
+    })
+}
