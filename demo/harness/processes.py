@@ -45,7 +45,7 @@ class Process:
                 raise DemoError(f"{self.name} was not ready after {seconds:.0f} s; {self._log_excerpt()}")
             time.sleep(0.05)
 
-    def stop(self, grace: float = 15) -> None:
+    def stop(self, grace: float = 30) -> None:
         """End it and what it started: first by asking, then by force."""
         if self._popen.poll() is None:
             self._popen.send_signal(self._stop_signal)

@@ -27,6 +27,7 @@ class Stack:
         self._processes = processes
         self._db_port = free_port()
         self._gunicorn_socket = folder / "gunicorn.sock"
+        self._gunicorn: Process | None = None
         self.port = free_port()
 
     def start_database(self) -> None:
@@ -83,7 +84,7 @@ class Stack:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp_port}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        gunicorn = self._processes.start(
+        self._gunicorn = gunicorn = self._processes.start(
             "gunicorn",
             [BIN / "opentelemetry-instrument", BIN / "gunicorn", "shop.wsgi"],
             cwd=SERVICE,  # where gunicorn finds gunicorn.conf.py
@@ -91,6 +92,19 @@ class Stack:
         )
         gunicorn.wait_until(self._answers, 60)
         return gunicorn
+
+    def stop_gunicorn(self) -> None:
+        """End the service, if it runs."""
+        if self._gunicorn:
+            self._processes.stop(self._gunicorn)
+            self._gunicorn = None
+
+    def worker(self, gunicorn: Process) -> int:
+        """The pid of gunicorn's one worker."""
+        children = Path(f"/proc/{gunicorn.pid}/task/{gunicorn.pid}/children").read_text().split()
+        if len(children) != 1:
+            raise DemoError(f"gunicorn has {len(children)} workers instead of one; see {gunicorn.log}")
+        return int(children[0])
 
     def get(self, path: str, timeout: float = 30) -> bytes:
         """One request through nginx."""

@@ -15,6 +15,6 @@ control_socket_disable = True
 
 
 def post_fork(server, worker):
-    """The fix of the second story: what start-up made will never be garbage, so take it out of the collector's sight."""
+    """The fix of the second story: take what start-up made, and never frees, out of the collector's sight."""
     if os.environ.get("SHOP_GC_FREEZE") == "1":
         gc.freeze()

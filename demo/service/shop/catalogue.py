@@ -11,7 +11,7 @@ from django.conf import settings
 
 from shop.models import Product
 
-PRODUCTS: "dict[int, Product]" = {}
+PRODUCTS: dict[int, Product] = {}
 
 # What a product's row holds in its JSON column.
 VARIANTS = json.dumps(
