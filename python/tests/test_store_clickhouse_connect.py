@@ -50,7 +50,7 @@ def test_command_insert_and_query(client):
 
 
 def test_server_side_parameters(client):
-    text = "it's\ta \\ \"quoted\"\nline"
+    text = 'it\'s\ta \\ "quoted"\nline'
     result = client.query(
         "SELECT {text:String}, {list:Array(UInt8)}", parameters={"text": text, "list": [1, 2]}
     )

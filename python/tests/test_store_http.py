@@ -116,7 +116,9 @@ def test_http_compression_both_ways(host, encoding):
 
 def test_truncated_and_unknown_encodings_are_refused(host):
     query = "INSERT INTO t (a, b) FORMAT CSV"
-    status, _, text = host.ask(gzip.compress(b"1,x\n")[:-3], {"Content-Encoding": "gzip"}, query=query)
+    status, _, text = host.ask(
+        gzip.compress(b"1,x\n")[:-3], {"Content-Encoding": "gzip"}, query=query
+    )
     assert status == 400 and b"ends inside a gzip frame" in text
     status, _, text = host.ask(b"x", {"Content-Encoding": "br"}, query=query)
     assert status == 400 and b"use one of gzip" in text

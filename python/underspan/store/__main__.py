@@ -122,15 +122,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory-limit", type=int, default=2048, metavar="MIB", help="for queries (default: 2048)"
     )
-    parser.add_argument(
-        "--threads", type=int, default=2, help="threads of one query (default: 2)"
-    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of one query (default: 2)")
     parser.add_argument(
         "--max-body", type=int, default=256, metavar="MIB", help="of one request (default: 256)"
     )
-    parser.add_argument(
-        "--supervised", action="store_true", help="stop when standard input ends"
-    )
+    parser.add_argument("--supervised", action="store_true", help="stop when standard input ends")
     return parser
 
 

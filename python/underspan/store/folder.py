@@ -25,7 +25,7 @@ class Folder:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._take_lock()
         self.data = path / "data"
-        self.data.mkdir(exist_ok=True)
+        self.data.mkdir(mode=0o700, exist_ok=True)
 
     def _take_lock(self) -> int:
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
+import traceback
 import uuid
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -67,7 +69,9 @@ class StoreServer(ThreadingHTTPServer):
             return self._lock.wait_for(lambda: self._active == 0, seconds)
 
     def handle_error(self, request: socket.socket, client_address: object) -> None:
-        """A client that goes away in the middle is its own affair."""
+        """A client that goes away while it is answered is its own affair."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -105,10 +109,15 @@ class Handler(BaseHTTPRequestHandler):
             body = Body(self.rfile, self.headers, self.server.body_limit)
             self._execute(body, readonly)
         except StoreError as error:
-            if body is not None:
-                body.drain()
-            self.close_connection = self.close_connection or body is None or not body.finished
-            self._send_error(error)
+            self._fail(error, body)
+        except (ConnectionError, TimeoutError):
+            # The client went away or fell silent; nobody is left to answer.
+            self.close_connection = True
+        except Exception as error:
+            # A defect here, or a system short of memory: the client must hear of it.
+            traceback.print_exc()
+            text = f"Code: 1001. DB::Exception: {type(error).__name__}: {error} (STD_EXCEPTION)"
+            self._fail(StoreError(1001, text), body)
         finally:
             self.server.end()
 
@@ -146,8 +155,7 @@ class Handler(BaseHTTPRequestHandler):
         return Query(
             text="" if parse_insert(text) else text.decode("utf-8", "surrogateescape"),
             format=default or _DEFAULT_FORMAT,
-            database=parameters.get("database")
-            or self.headers.get("X-ClickHouse-Database", ""),
+            database=parameters.get("database") or self.headers.get("X-ClickHouse-Database", ""),
             settings=parameters.settings,
             params=parameters.params,
             readonly=readonly,
@@ -190,6 +198,12 @@ class Handler(BaseHTTPRequestHandler):
             data = encode(data, accepted)
             headers["Content-Encoding"] = accepted
         self._send(HTTPStatus.OK, data, headers)
+
+    def _fail(self, error: StoreError, body: Body | None) -> None:
+        if body is not None:
+            body.drain()
+        self.close_connection = self.close_connection or body is None or not body.finished
+        self._send_error(error)
 
     def _send_error(self, error: StoreError) -> None:
         headers = {

@@ -1,7 +1,7 @@
 """What must be known of a statement before the engine sees it: is it an INSERT with data behind it?
 
 ClickHouse sends an INSERT's rows after the statement's text, in the body or behind ``FORMAT name``.
-The rows are binary, so the statement is cut off in front of them; the engine reads them from a file.
+The rows are binary, so the statement is cut in front of them, and the engine reads them from a file.
 """
 
 from __future__ import annotations
