@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::transport::server::TcpIncoming;
+use underspan_store::Store;
 
 use crate::spans::counters::Counters;
 use crate::spans::intake::Intake;
@@ -78,6 +79,13 @@ impl<S: SpanSink> Server<S> {
             limits,
             ttl_days: config.ttl_days,
         })
+    }
+
+    /// Answers `/api/requests` from a store.
+    #[must_use]
+    pub fn with_api(mut self, store: Store) -> Self {
+        self.api_router = api::requests::router(store);
+        self
     }
 
     /// Where it will listen.

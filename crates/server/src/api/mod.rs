@@ -1,6 +1,7 @@
 //! The HTTP API: JSON with the field names of the tables, and `/metrics`.
 
 mod metrics;
+pub(crate) mod requests;
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -66,11 +66,12 @@ pub(crate) struct Window {
 impl Window {
     const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
-    /// From `days` ago until tomorrow.
+    /// What a table with `TTL toDate(Timestamp) + INTERVAL days DAY` keeps, until tomorrow. Days are
+    /// those of UTC.
     pub(crate) fn around(now: SystemTime, days: u32) -> Self {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-        let age = u64::from(days).saturating_mul(Self::DAY);
-        Window { from: now.saturating_sub(age), to: now.saturating_add(Self::DAY) }
+        let first_day = (now / Self::DAY + 1).saturating_sub(u64::from(days));
+        Window { from: first_day * Self::DAY, to: now.saturating_add(Self::DAY) }
     }
 
     fn contains(self, time: u64) -> bool {

@@ -251,8 +251,9 @@ fn what_the_store_would_forget_at_once_is_rejected() {
     let at = |start_time_unix_nano| Span { start_time_unix_nano, ..full_span() };
     let spans = [
         at(0),
-        at((1_000_000 - 7 * 86_400 - 1) * second),
-        at((1_000_000 - 7 * 86_400) * second),
+        // That moment is in the twelfth day: the sixth is the first of seven.
+        at(5 * 86_400 * second - 1),
+        at(5 * 86_400 * second),
         at((1_000_000 + 86_400) * second),
         at((1_000_000 + 86_401) * second),
         at(u64::MAX),

@@ -1,6 +1,7 @@
 //! A running server, and requests for it.
 
-#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Each test file uses its own part of this.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
