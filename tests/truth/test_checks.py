@@ -100,7 +100,9 @@ class Waits(unittest.TestCase):
         self.assertEqual(self.problems(WAIT_ROW), [])
 
     def test_numbers_may_come_as_strings(self):
-        self.assertEqual(self.problems(changed(WAIT_ROW, duration_ns="200100000", holder_tid="112")), [])
+        self.assertEqual(
+            self.problems(changed(WAIT_ROW, duration_ns="200100000", holder_tid="112")), []
+        )
 
     def test_each_wrong_row_is_caught(self):
         for wrong in (
@@ -121,7 +123,9 @@ class Waits(unittest.TestCase):
 
     def test_a_workload_that_injected_too_little_is_caught(self):
         little = changed(WAIT, ns=1_000_000)
-        self.assertNotEqual(self.problems(changed(WAIT_ROW, duration_ns=1_000_000), claim=little), [])
+        self.assertNotEqual(
+            self.problems(changed(WAIT_ROW, duration_ns=1_000_000), claim=little), []
+        )
 
 
 class Lives(unittest.TestCase):
@@ -133,14 +137,18 @@ class Lives(unittest.TestCase):
 
     def test_a_hole_is_caught(self):
         first, second = LIFE_ROWS
-        self.assertNotEqual(self.problems(first, changed(second, start=second["start"] + 5_000)), [])
+        self.assertNotEqual(
+            self.problems(first, changed(second, start=second["start"] + 5_000)), []
+        )
 
     def test_a_missing_row_is_caught(self):
         self.assertNotEqual(self.problems(LIFE_ROWS[1]), [])
 
     def test_unknown_time_is_caught(self):
         first, second = LIFE_ROWS
-        self.assertNotEqual(self.problems(first, changed(second, lock_wait_ns=196_000_000, other_ns=4_000_000)), [])
+        self.assertNotEqual(
+            self.problems(first, changed(second, lock_wait_ns=196_000_000, other_ns=4_000_000)), []
+        )
 
     def test_a_wrong_name_is_caught(self):
         first, second = LIFE_ROWS
@@ -148,7 +156,9 @@ class Lives(unittest.TestCase):
 
     def test_cpu_time_must_be_the_kernels(self):
         first, second = LIFE_ROWS
-        self.assertNotEqual(self.problems(changed(first, running_ns=95_000_000, runnable_ns=5_000_000), second), [])
+        self.assertNotEqual(
+            self.problems(changed(first, running_ns=95_000_000, runnable_ns=5_000_000), second), []
+        )
 
 
 class Sums(unittest.TestCase):

@@ -1,51 +1,48 @@
-"""What a claim means: one function per kind of claim. Pure: a claim and the rows go in, a verdict comes out."""
+"""What a claim means: one function per kind. Pure: a claim and the rows go in, a verdict comes out."""
 
-from .verdict import Verdict, judge_length
+from .verdict import Verdict, judge, ms
 
 MARGIN_NS = 1_000_000
 
 
-def milliseconds(rows):
-    """What was seen instead, for the message."""
-    return (
-        ", ".join("{} {:.1f} ms".format(row.get("state", "row"), row["duration_ns"] / 1e6) for row in rows) or "nothing"
-    )
+def total(rows):
+    return sum(row["duration_ns"] for row in rows)
 
 
 def within(rows, claim):
     """Rows that lie in the claim's own time."""
+    begin, end = claim["start"] - MARGIN_NS, claim["end"] + MARGIN_NS
     return [
-        row
-        for row in rows
-        if row["start"] >= claim["start"] - MARGIN_NS and row["start"] + row["duration_ns"] <= claim["end"] + MARGIN_NS
+        row for row in rows if begin <= row["start"] and row["start"] + row["duration_ns"] <= end
     ]
 
 
 def verdict(claim, state, injected, reported, error, problems, culprit=""):
-    if injected < claim.get("at_least", 0):
-        problems = problems + [
-            "the workload injected only {:.3f} ms of the {:.0f} ms it is for: run it again".format(
-                injected / 1e6, claim["at_least"] / 1e6
-            )
-        ]
-    return Verdict(claim["label"], claim["thread"], state, injected, reported, error, culprit, problems)
+    floor = claim.get("at_least", 0)
+    if injected < floor:
+        little = f"the workload injected {ms(injected)} ms instead of {ms(floor)}: run it again"
+        problems = [*problems, little]
+    return Verdict(
+        claim["label"], claim["thread"], state, injected, reported, error, culprit, problems
+    )
 
 
 def describe(culprit):
-    return ", ".join("{} {}".format(key.replace("_", " "), value) for key, value in sorted(culprit.items()))
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sorted(culprit.items()))
 
 
-def culprit_problems(rows, expected, seen):
-    """The culprit must be right for 99 % of the time, since one wrong short slice blames nobody."""
-    problems, total = [], sum(row["duration_ns"] for row in rows)
+def blame(rows, expected, seen):
+    """The culprit must be right for 99 % of the time: one wrong short slice blames nobody."""
+
+    def said(row, key):
+        return seen.own_tid(row[key]) if key.endswith("tid") else row[key]
+
+    problems = []
     for key, value in expected.items():
-
-        def said(row):
-            return seen.own_tid(row[key]) if key.endswith("tid") else row[key]
-
-        right = sum(row["duration_ns"] for row in rows if said(row) == value)
-        if right * 100 < total * 99:
-            problems.append(f"{key} is {sorted({str(said(row)) for row in rows})}, must be {value}")
+        right = total(row for row in rows if said(row, key) == value)
+        if right * 100 < total(rows) * 99:
+            instead = sorted({str(said(row, key)) for row in rows})
+            problems.append(f"{key} is {', '.join(instead)}, must be {value}")
     return problems
 
 
@@ -53,96 +50,97 @@ def wait(claim, seen):
     """One row of `waits`, as long as the thread was off its CPU."""
     rows = within(seen.of_thread("waits", claim), claim)
     right = [row for row in rows if row["state"] == claim["state"]]
-    reported = sum(row["duration_ns"] for row in right)
-    error, problems = judge_length(reported, claim["ns"])
+    error, problems = judge(total(right), claim["ns"])
     if len(right) != 1:
-        problems.append("%d rows instead of 1; seen: %s" % (len(right), milliseconds(rows)))
-    problems += culprit_problems(right, claim["culprit"], seen)
-    return [verdict(claim, claim["state"], claim["ns"], reported, error, problems, describe(claim["culprit"]))]
+        instead = ", ".join(f"{row['state']} {ms(row['duration_ns'])} ms" for row in rows)
+        problems.append(f"{len(right)} rows instead of 1; seen: {instead or 'nothing'}")
+    problems += blame(right, claim["culprit"], seen)
+    culprit = describe(claim["culprit"])
+    return [verdict(claim, claim["state"], claim["ns"], total(right), error, problems, culprit)]
 
 
 def gil_wait(claim, seen):
-    """Rows of `gil_wait`, with the holder; a run queue's delay may lie within a wait or between two."""
+    """Rows of `gil_wait`; a run queue's delay may lie within a wait or between two."""
     rows = within(seen.of_thread("gil_wait", claim), claim)
-    reported = sum(row["duration_ns"] for row in rows)
-    error, problems = judge_length(reported, claim["ns"], claim["ns_max"])
-    problems += culprit_problems(rows, claim["culprit"], seen)
-    if claim["in_gc"]:
-        _, late = judge_length(sum(row["gc_ns"] for row in rows), claim["ns"], claim["ns_max"])
-        problems += ["gc_ns " + problem for problem in late]
-    elif any(row["gc_ns"] for row in rows):
-        problems.append("gc_ns is not 0, but nobody collected")
-    return [verdict(claim, "gil_wait row", claim["ns"], reported, error, problems, describe(claim["culprit"]))]
+    error, problems = judge(total(rows), claim["ns"], claim["ns_max"])
+    problems += blame(rows, claim["culprit"], seen)
+    collected = sum(row["gc_ns"] for row in rows)
+    truth = (claim["ns"], claim["ns_max"]) if claim["in_gc"] else (0, 0)
+    problems += ["gc_ns: " + problem for problem in judge(collected, *truth)[1]]
+    culprit = describe(claim["culprit"])
+    return [verdict(claim, "gil_wait row", claim["ns"], total(rows), error, problems, culprit)]
 
 
 def gc_pause(claim, seen):
+    """One row, with what was collected where the rung can tell (-1 where not)."""
     rows = within(seen.of_thread("gc_pause", claim), claim)
-    reported = sum(row["duration_ns"] for row in rows)
-    error, problems = judge_length(reported, claim["ns"])
+    error, problems = judge(total(rows), claim["ns"])
     if len(rows) != 1:
-        problems.append("%d rows instead of 1" % len(rows))
+        problems.append(f"{len(rows)} rows instead of 1")
     said = []
     for row in rows:
         for key in ("generation", "collected"):
-            said.append("{} {}".format(key, row[key] if row[key] >= 0 else "unknown"))
+            said.append(f"{key} {row[key] if row[key] >= 0 else 'unknown'}")
             if row[key] not in (claim[key], -1):
-                problems.append("%s is %d, must be %d" % (key, row[key], claim[key]))
+                problems.append(f"{key} is {row[key]}, must be {claim[key]}")
         said.append(row["rung"])
-    return [verdict(claim, "gc_pause row", claim["ns"], reported, error, problems, ", ".join(said))]
+    culprit = ", ".join(said)
+    return [verdict(claim, "gc_pause row", claim["ns"], total(rows), error, problems, culprit)]
 
 
 def cell(claim, seen):
-    """A state's cell over the whole life of a thread that was in that state for this only."""
+    """A state's cell over the life of a thread that was in that state for this only."""
     rows = seen.of_thread("thread_states", claim)
     reported = sum(row[state + "_ns"] for row in rows for state in claim["states"])
-    error, problems = judge_length(reported, claim["ns"])
+    error, problems = judge(reported, claim["ns"])
     if problems:
-        problems.append("seen: " + ", ".join(f"{state} {ns / 1e6:.1f} ms" for state, ns in seen.cells(rows)))
-    return [verdict(claim, "+".join(claim["states"]) + " cell", claim["ns"], reported, error, problems)]
+        problems.append("seen: " + ", ".join(f"{state} {ms(ns)}" for state, ns in seen.cells(rows)))
+    state = "+".join(claim["states"]) + " cell"
+    return [verdict(claim, state, claim["ns"], reported, error, problems)]
 
 
 def life(claim, seen):
-    """The ledger of a thread covers its life, without a hole, and `other` stays tiny."""
+    """The ledger of a thread covers its life without a hole, as the kernel accounts for it."""
     rows = sorted(seen.of_thread("thread_states", claim), key=lambda row: row["start"])
-    reported = sum(row["duration_ns"] for row in rows)
-    error, problems = judge_length(reported, claim["ns"], claim["ns_max"])
+    reported = total(rows)
+    error, problems = judge(reported, claim["ns"], claim["ns_max"])
     for before, after in zip(rows, rows[1:]):
         gap = after["start"] - before["start"] - before["duration_ns"]
         if abs(gap) > 1000:
-            problems.append("a hole of %.3f ms between two rows" % (gap / 1e6))
+            problems.append(f"a hole of {ms(gap)} ms between two rows")
     other = sum(row["other_ns"] for row in rows)
     if other * 100 > reported:
-        problems.append("other is %.3f ms, more than 1 %%" % (other / 1e6))
-    if any(row["thread"] != claim["thread"] for row in rows):
-        problems.append("thread is called {}".format(sorted({row["thread"] for row in rows})))
-    clocks = claim["clocks"]
+        problems.append(f"other is {ms(other)} ms, more than 1 %")
+    names = sorted({row["thread"] for row in rows})
+    if names != [claim["thread"]]:
+        problems.append(f"the thread is called {', '.join(names) or 'nothing'}")
     early = claim["ns_max"] - claim["ns"]  # before the thread's first own line, in whatever state
     for label, states, ns in (
-        ("on a CPU", ("running", "gc_run"), clocks["cpu"]),
-        ("waiting for a CPU", ("runnable", "throttled"), clocks["delay"]),
+        ("on a CPU", ("running", "gc_run"), claim["clocks"]["cpu"]),
+        ("waiting for a CPU", ("runnable", "throttled"), claim["clocks"]["delay"]),
     ):
         got = sum(row[state + "_ns"] for row in rows for state in states)
-        _, wrong = judge_length(got, ns, ns + early)
-        problems += [f"{label}: {each} (kernel {ns / 1e6:.3f} ms, reported {got / 1e6:.3f} ms)" for each in wrong]
+        problems += [f"{label}: {each}" for each in judge(got, ns, ns + early)[1]]
     return [verdict(claim, "all cells", claim["ns"], reported, error, problems)]
 
 
 def peer(claim, seen):
-    rows = [row for row in within(seen.of_thread("waits", claim), claim) if row["state"] == claim["state"]]
-    problems = [] if rows else ["no {} wait".format(claim["state"])]
-    problems += culprit_problems(rows, {"peer": claim["peer"]}, seen)
-    total = sum(row["duration_ns"] for row in rows)
-    return [verdict(claim, claim["state"], total, total, 0, problems, "peer " + claim["peer"])]
+    """Every wait of that state names the peer."""
+    rows = within(seen.of_thread("waits", claim), claim)
+    rows = [row for row in rows if row["state"] == claim["state"]]
+    problems = [] if rows else [f"no {claim['state']} wait"]
+    problems += blame(rows, {"peer": claim["peer"]}, seen)
+    culprit = "peer " + claim["peer"]
+    return [verdict(claim, claim["state"], total(rows), total(rows), 0, problems, culprit)]
 
 
 def holders(claim, seen):
-    """For nine tenths of the time in a run queue, one of the rivals ran instead (anybody may run for the rest)."""
-    rows = [row for row in within(seen.of_thread("waits", claim), claim) if row["state"] == claim["state"]]
-    total = sum(row["duration_ns"] for row in rows)
-    right = sum(row["duration_ns"] for row in rows if seen.own_tid(row["holder_tid"]) in claim["any_of"])
-    problems = [] if rows else ["no {} wait".format(claim["state"])]
-    if right * 10 < total * 9:
-        problems.append(
-            "the rivals {} are blamed for {:.0f} % only".format(claim["any_of"], 100 * right / max(total, 1))
-        )
-    return [verdict(claim, claim["state"] + " rows", total, right, 0, problems, "holder: a rival")]
+    """For nine tenths of the time in a run queue, a rival had the CPU (anybody may have the rest)."""
+    rows = within(seen.of_thread("waits", claim), claim)
+    rows = [row for row in rows if row["state"] == claim["state"]]
+    right = total(row for row in rows if seen.own_tid(row["holder_tid"]) in claim["any_of"])
+    problems = [] if rows else [f"no {claim['state']} wait"]
+    if right * 10 < total(rows) * 9:
+        share = 100 * right / max(total(rows), 1)
+        problems.append(f"the rivals {claim['any_of']} are blamed for {share:.0f} % only")
+    return [verdict(claim, "runnable rows", total(rows), right, 0, problems, "holder: a rival")]

@@ -18,13 +18,21 @@ _ASK = "import sys, ctypes; print('.'.join(map(str, sys.version_info[:3])))"
 def _examine(path):
     """The interpreter at `path`, or None if it does not run or is not one that Underspan knows."""
     try:
-        answer = subprocess.run([path, "-c", _ASK], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+        answer = subprocess.run(
+            [path, "-c", _ASK], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20
+        )
     except OSError:
         return None
     version = answer.stdout.decode().strip()
     if answer.returncode or tuple(map(int, version.split(".")[:2])) < (3, 8):
         return None
-    origin = "Debian" if os.path.realpath(path).startswith("/usr/bin/") else "pyenv" if "/.pyenv/" in path else "local"
+    origin = (
+        "Debian"
+        if os.path.realpath(path).startswith("/usr/bin/")
+        else "pyenv"
+        if "/.pyenv/" in path
+        else "local"
+    )
     return Interpreter(f"{version} {origin}", path, version)
 
 
@@ -41,7 +49,9 @@ def found():
         interpreter = _examine(path)
         if interpreter:
             interpreters.setdefault(interpreter.name, interpreter)
-    return sorted(interpreters.values(), key=lambda each: [int(part) for part in each.version.split(".")])
+    return sorted(
+        interpreters.values(), key=lambda each: [int(part) for part in each.version.split(".")]
+    )
 
 
 def choose(available, asked):
@@ -50,19 +60,25 @@ def choose(available, asked):
         return available
     chosen = []
     for version in asked or WANTED:
-        fit = [each for each in available if each.version == version or each.version.startswith(version + ".")]
+        fit = [
+            each
+            for each in available
+            if each.version == version or each.version.startswith(version + ".")
+        ]
         if asked and not fit:
             raise Unusable(
-                "no CPython {} here (found: {}); install it, or choose others with --python".format(
-                    version, ", ".join(each.name for each in available)
-                )
+                f"no CPython {version} here (found: {', '.join(each.name for each in available)}); install it, or choose others with --python"
             )
         chosen += [each for each in fit if each not in chosen]
     if not chosen:
-        raise Unusable("no CPython {} here; install one, or choose others with --python".format(", ".join(WANTED)))
+        raise Unusable(
+            f"no CPython {', '.join(WANTED)} here; install one, or choose others with --python"
+        )
     return chosen
 
 
 def absent(chosen):
     """Which of the wanted versions this machine lacks."""
-    return [want for want in WANTED if not any(each.version.startswith(want + ".") for each in chosen)]
+    return [
+        want for want in WANTED if not any(each.version.startswith(want + ".") for each in chosen)
+    ]

@@ -1,36 +1,67 @@
 """The table, on the terminal and as docs/accuracy.md."""
 
 import datetime
+import os
 import platform
 
-HEAD = ("case", "interpreter", "what", "thread", "state", "injected", "reported", "error", "culprit", "verdict")
+from .verdict import ms
 
+COLUMNS = (
+    "case",
+    "interpreter",
+    "what",
+    "thread",
+    "state",
+    "injected",
+    "reported",
+    "error",
+    "culprit",
+    "verdict",
+)
+NUMBERS = ("injected", "reported", "error")
 
-def ms(ns):
-    return "%.3f" % (ns / 1e6)
+PREFACE = """# Accuracy
+
+How far Underspan's figures are from the truth. Each workload injects a delay and reads the kernel's
+own accounts around it: CLOCK_MONOTONIC, thread CPU time, run queue delay. What it found is compared
+with what the store says; `tests/truth/README.md` says how, and how the truth itself is known.
+
+A line is `ok` if the length is off by at most 1 ms or 1 %, whichever is larger, and the state and the
+culprit are the right ones. For a request the error is that of its worst phase. Where the truth is an
+interval (a wait for the GIL that ends in a run queue), the error is the distance to it. Times are in
+milliseconds.
+
+    {command}
+
+{day}, Linux {kernel} on {machine}, {cpus} CPUs. Interpreters: {pythons}.
+
+{summary}
+
+"""
 
 
 def cells(line):
     each = line.verdict
+    timed = each.injected or each.reported
+    numbers = [ms(ns) if timed else "" for ns in (each.injected, each.reported, each.error)]
+    said = "ok" if each.ok else "WRONG"
     return (
         line.case,
         line.python,
         each.what,
         each.thread,
         each.state,
-        ms(each.injected),
-        ms(each.reported),
-        ms(each.error),
+        *numbers,
         each.culprit,
-        "ok" if each.ok else "WRONG",
+        said,
     )
 
 
 def to_text(lines):
-    rows = [HEAD] + [cells(line) for line in lines]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    rows = [COLUMNS, *map(cells, lines)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     out = []
-    for row, line in zip(rows, [None] + list(lines)):
+    for row, line in zip(rows, [None, *lines]):
         out.append("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
         out += ["      " + problem for problem in (line.verdict.problems if line else ())]
     return "\n".join(out)
@@ -38,40 +69,19 @@ def to_text(lines):
 
 def summary(lines):
     wrong = sum(not line.verdict.ok for line in lines)
-    return "%d checks, %d wrong" % (len(lines), wrong)
+    return f"{len(lines)} checks, {wrong} wrong."
 
 
-PREFACE = """# Accuracy
-
-How far Underspan's figures are from the truth. Each workload injects a delay, reads the kernel's own accounts around it
-(CLOCK_MONOTONIC, thread CPU time, run queue delay), and what it found is compared with what the store says.
-`tests/truth/README.md` says how.
-
-A line is `ok` if the error is at most 1 ms or 1 % (whichever is larger), the state is the right one, and so is the
-culprit. Where a wait for the GIL ends in a run queue, the truth is an interval, and the error is the distance to it.
-
-Made by
-
-```
-%(command)s
-```
-
-on %(day)s, Linux %(kernel)s, %(cpus)s CPUs, %(machine)s; interpreters: %(pythons)s. Times in milliseconds. %(summary)s.
-
-"""
-
-
-def to_markdown(lines, command, cpus, pythons):
-    text = PREFACE % {
-        "command": command,
-        "day": datetime.date.today().isoformat(),
-        "kernel": platform.release(),
-        "cpus": cpus,
-        "machine": platform.machine(),
-        "pythons": ", ".join(pythons),
-        "summary": summary(lines),
-    }
-    text += "| " + " | ".join(HEAD) + " |\n|" + "---|" * 5 + "---:|" * 3 + "---|---|\n"
-    for line in lines:
-        text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells(line)) + " |\n"
-    return text
+def to_markdown(lines, command, pythons):
+    preface = PREFACE.format(
+        command=command,
+        day=datetime.date.today().isoformat(),
+        kernel=platform.release(),
+        machine=platform.machine(),
+        cpus=os.cpu_count(),
+        pythons=", ".join(each.name for each in pythons),
+        summary=summary(lines),
+    )
+    rule = ["---:" if column in NUMBERS else "---" for column in COLUMNS]
+    rows = [COLUMNS, rule, *map(cells, lines)]
+    return preface + "".join("| " + " | ".join(row) + " |\n" for row in rows)

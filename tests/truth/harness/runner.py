@@ -1,4 +1,4 @@
-"""Plays the cases of one interpreter under one `underspan run`, then judges their claims."""
+"""Plays the cases of one interpreter, under one `underspan run` or by themselves, and judges them."""
 
 import collections
 import json
@@ -11,7 +11,7 @@ from . import checks, requests
 from .cases import source
 from .seen import TABLES, Seen
 from .underspan import Unusable
-from .verdict import Verdict
+from .verdict import Verdict, ms, statement
 
 DRIVER = pathlib.Path(__file__).with_name("driver.py")
 DRIVER_STATUS = 42
@@ -27,8 +27,14 @@ CHECKS = {
     "no_request": requests.no_request,
     "no_finding": requests.no_finding,
 }
+LOST = """
+    SELECT tracker, reason, toUInt32(sum(count)) AS lost FROM lost_events
+    GROUP BY tracker, reason HAVING lost > 0
+"""
 
 Line = collections.namedtuple("Line", "case python verdict")
+# done: when it ran and how it ended, as the driver wrote it down.
+Played = collections.namedtuple("Played", "name log done claims")
 
 
 def compile_c(path, folder):
@@ -38,108 +44,77 @@ def compile_c(path, folder):
 
 
 def plan(cases, interpreter, folder):
-    steps = []
     for case in cases:
         path = source(case)
-        argv = [compile_c(path, folder)] if path.suffix == ".c" else [interpreter.path, str(path)]
-        steps.append(
-            {
-                "case": case.name,
-                "argv": argv,
-                "claims": os.path.join(folder, case.name + ".claims"),
-                "log": os.path.join(folder, case.name + ".log"),
-            }
-        )
-    return steps
+        argv = [interpreter.path, str(path)] if path.suffix == ".py" else [compile_c(path, folder)]
+        place = os.path.join(folder, case.name)
+        yield {"case": case.name, "argv": argv, "claims": place + ".claims", "log": place + ".log"}
 
 
-def claims_of(step, done):
-    if not os.path.exists(step["claims"]):
-        return []
-    with open(step["claims"]) as lines:
-        return [dict(json.loads(line), case=done) for line in lines]
-
-
-def play(cases, interpreter, folder, underspan):
-    """Runs the cases; without `underspan`, the workloads run by themselves. Returns each step, its end, its claims."""
-    steps = plan(cases, interpreter, folder)
+def play(cases, interpreter, folder, run):
+    """Has `run` run the driver with a plan. Returns the exit status and what was played."""
+    steps = list(plan(cases, interpreter, folder))
     plan_path, done_path = os.path.join(folder, "plan.json"), os.path.join(folder, "done.json")
     with open(plan_path, "w") as out:
         json.dump(steps, out)
-    command = [sys.executable, str(DRIVER), plan_path, done_path]
-    if underspan is None:
-        status = subprocess.run(command).returncode
-    else:
-        status = underspan.run(command, time_limit=100 * len(steps) + 60)
+    status = run([sys.executable, str(DRIVER), plan_path, done_path])
     if not os.path.exists(done_path):
-        raise Unusable(
-            "`underspan run` ended with status %d before its command did; see %s"
-            % (status, underspan.log if underspan else "above")
-        )
+        raise Unusable(f"the workloads did not run to their end (status {status}); see {folder}")
+    played = []
     with open(done_path) as text:
-        done = json.load(text)
-    failed = (
-        []
-        if status == DRIVER_STATUS
-        else ["`underspan run` ended with %d, its command with %d" % (status, DRIVER_STATUS)]
-    )
-    return [(step, end, claims_of(step, end)) for step, end in zip(steps, done)], failed
+        for step, done in zip(steps, json.load(text)):
+            claims = []
+            if os.path.exists(step["claims"]):
+                with open(step["claims"]) as lines:
+                    claims = [dict(json.loads(line), case=done) for line in lines]
+            played.append(Played(step["case"], step["log"], done, claims))
+    return status, played
 
 
-def whole_run(problem_list, what):
-    return Verdict(what, "", "", 0, 0, 0, "", problem_list)
-
-
-def workload_problems(step, end):
-    if end["status"] == 0:
-        return []
-    with open(step["log"]) as log:
-        last = log.read().strip().splitlines()[-1:] or [""]
-    return ["the workload failed (status {}): {}; see {}".format(end["status"], last[0], step["log"])]
+def workload_ended_well(each):
+    problems = []
+    if each.done["status"] != 0:
+        with open(each.log) as log:
+            last = (log.read().strip().splitlines() or ["no message"])[-1]
+        problems.append(f"the workload failed ({each.done['status']}): {last}; see {each.log}")
+    elif not each.claims:
+        problems.append("the workload claimed nothing")
+    return statement("the workload ran to its end", problems)
 
 
 def judge(cases, interpreter, folder, underspan):
     """Every line of the table for one interpreter."""
-    played, failed = play(cases, interpreter, folder, underspan)
-    lines = [Line("run", interpreter.name, whole_run(failed, "exit status is the command's"))]
+    status, played = play(cases, interpreter, folder, underspan.run)
     seen = Seen({name: underspan.table(name) for name in TABLES}, underspan.explain)
-    for step, end, claims in played:
-        found = [whole_run(workload_problems(step, end), "workload")] if end["status"] else []
-        for claim in claims:
+    wrong = [] if status == DRIVER_STATUS else [f"it is {status} instead of {DRIVER_STATUS}"]
+    lost = [f"{row['lost']} of {row['tracker']}: {row['reason']}" for row in underspan.rows(LOST)]
+    lines = [
+        Line("run", interpreter.name, statement("exit status is the command's", wrong)),
+        Line("run", interpreter.name, statement("no event was lost", lost)),
+    ]
+    for each in played:
+        found = [workload_ended_well(each)]
+        for claim in each.claims:
             found += CHECKS[claim["kind"]](claim, seen)
-        found += requests.sums(end, seen)
-        lines += [Line(step["case"], interpreter.name, each) for each in found]
-    lost = underspan.rows("SELECT tracker, reason, sum(count) AS lost FROM lost_events GROUP BY tracker, reason")
-    lines.append(
-        Line("run", interpreter.name, whole_run([str(row) for row in lost if int(row["lost"])], "no lost events"))
-    )
+        found += requests.sums(each.done, seen)
+        lines += [Line(each.name, interpreter.name, verdict) for verdict in found]
     return lines
+
+
+def injection(claim):
+    """Did a workload inject what it is for?"""
+    ns = claim.get("ns", sum(claim.get("spans", {}).values()))
+    floor = claim.get("at_least", 0)
+    problems = [f"it injected {ms(ns)} ms instead of {ms(floor)}"] if ns < floor else []
+    what = claim.get("label", claim.get("path"))
+    return Verdict(what, claim.get("thread", ""), claim["kind"], ns, 0, 0, "", problems)
 
 
 def rehearse(cases, interpreter, folder):
-    """The workloads without Underspan: did each inject what it is for?"""
-    played, _ = play(cases, interpreter, folder, None)
-    lines = []
-    for step, end, claims in played:
-        lines.append(Line(step["case"], interpreter.name, whole_run(workload_problems(step, end), "workload")))
-        for claim in claims:
-            ns = claim.get("ns", sum(claim.get("spans", {}).values()))
-            short = ns < claim.get("at_least", 0)
-            problems = ["injected only %.3f ms" % (ns / 1e6)] if short else []
-            lines.append(
-                Line(
-                    step["case"],
-                    interpreter.name,
-                    Verdict(
-                        claim.get("label", claim.get("path")),
-                        claim.get("thread", ""),
-                        claim["kind"],
-                        ns,
-                        0,
-                        0,
-                        "",
-                        problems,
-                    ),
-                )
-            )
-    return lines
+    """The workloads without Underspan."""
+    _, played = play(cases, interpreter, folder, subprocess.call)
+    return [
+        Line(each.name, interpreter.name, verdict)
+        for each in played
+        for verdict in [workload_ended_well(each), *map(injection, each.claims)]
+    ]

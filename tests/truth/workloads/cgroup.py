@@ -17,7 +17,9 @@ def _v1():
 def _v2():
     root = "/sys/fs/cgroup"
     if "cpu" not in open(root + "/cgroup.controllers").read().split():
-        raise RuntimeError("cgroup v2 offers no cpu controller here, so there is no CPU quota to test")
+        raise RuntimeError(
+            "cgroup v2 offers no cpu controller here, so there is no CPU quota to test"
+        )
     with open(root + "/cgroup.subtree_control", "w") as control:
         control.write("+cpu")
     return root
@@ -26,14 +28,14 @@ def _v2():
 class Group:
     def __init__(self, name, quota_us, period_us):
         v1 = _v1()
-        self.path = os.path.join(v1 or _v2(), "%s-%d" % (name, os.getpid()))
+        self.path = os.path.join(v1 or _v2(), f"{name}-{os.getpid()}")
         self._v1 = v1 is not None
         os.mkdir(self.path)
         if self._v1:
             self._write("cpu.cfs_period_us", period_us)
             self._write("cpu.cfs_quota_us", quota_us)
         else:
-            self._write("cpu.max", "%d %d" % (quota_us, period_us))
+            self._write("cpu.max", f"{quota_us} {period_us}")
 
     def _write(self, file, value):
         with open(os.path.join(self.path, file), "w") as out:

@@ -31,7 +31,9 @@ Instant = collections.namedtuple("Instant", "unix mono cpu delay slices")
 def _schedstat():
     """Nanoseconds this thread spent in run queues, and how often it was switched in."""
     if getattr(_local, "owner", None) != threading.get_native_id():
-        _local.owner = threading.get_native_id()  # a forked child inherits the file of its parent's thread
+        _local.owner = (
+            threading.get_native_id()
+        )  # a forked child inherits the file of its parent's thread
         _local.fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         _local.buffer = ctypes.create_string_buffer(96)
     length = _libc.pread(_local.fd, _local.buffer, 95, 0)
@@ -70,22 +72,44 @@ class Phase:
     def claim(self, kind, **fields):
         """Say what must be in the store about this phase."""
         clocks = {"wall": self.wall, "cpu": self.cpu, "delay": self.delay, "blocked": self.blocked}
-        claim(kind, label=self.label, start=self.begin.unix, end=self.end.unix, clocks=clocks, **self.who, **fields)
+        claim(
+            kind,
+            label=self.label,
+            start=self.begin.unix,
+            end=self.end.unix,
+            clocks=clocks,
+            **self.who,
+            **fields,
+        )
 
     def wait(self, state, at_least_ms, **culprit):
         """The phase was one wait: one row of `waits`, as long as the thread was off its CPU."""
-        self.claim("wait", state=state, ns=self.wall - self.cpu, at_least=at_least_ms * 1_000_000, culprit=culprit)
+        self.claim(
+            "wait",
+            state=state,
+            ns=self.wall - self.cpu,
+            at_least=at_least_ms * 1_000_000,
+            culprit=culprit,
+        )
 
     def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
         """Rows of `gil_wait` as long as `ns` together. Time in a run queue may lie inside a wait or between two."""
         self.claim(
-            "gil_wait", ns=ns, ns_max=ns + self.delay, in_gc=in_gc, at_least=at_least_ms * 1_000_000, culprit=culprit
+            "gil_wait",
+            ns=ns,
+            ns_max=ns + self.delay,
+            in_gc=in_gc,
+            at_least=at_least_ms * 1_000_000,
+            culprit=culprit,
         )
 
     def cell(self, state, at_least_ms, ns=None):
         """What the thread's ledger must hold for `state` over the thread's whole life."""
         self.claim(
-            "cell", states=state.split("+"), ns=self.blocked if ns is None else ns, at_least=at_least_ms * 1_000_000
+            "cell",
+            states=state.split("+"),
+            ns=self.blocked if ns is None else ns,
+            at_least=at_least_ms * 1_000_000,
         )
 
 

@@ -17,9 +17,15 @@ def garbage(count):
 
 
 def collect(generation, at_least_ms):
-    with Phase("collects generation %d" % generation) as phase:
+    with Phase(f"collects generation {generation}") as phase:
         collected = gc.collect(generation)
-    phase.claim("gc_pause", ns=phase.wall, at_least=at_least_ms * 1_000_000, generation=generation, collected=collected)
+    phase.claim(
+        "gc_pause",
+        ns=phase.wall,
+        at_least=at_least_ms * 1_000_000,
+        generation=generation,
+        collected=collected,
+    )
     return phase
 
 

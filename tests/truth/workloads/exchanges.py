@@ -51,13 +51,21 @@ def asks(listener, path):
 
 
 def families():
-    for name, family in (("ipv4", socket.AF_INET), ("ipv6", socket.AF_INET6), ("unix", socket.AF_UNIX)):
+    for name, family in (
+        ("ipv4", socket.AF_INET),
+        ("ipv6", socket.AF_INET6),
+        ("unix", socket.AF_UNIX),
+    ):
         play("/family/" + name, simple, asks, family)
 
 
 def what_was_said():
     """Method, path without its query, status, trace."""
-    path, trace, span = "/said/post?secret=1", "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    path, trace, span = (
+        "/said/post?secret=1",
+        "4bf92f3577b34da6a3ce929d0e0e4736",
+        "00f067aa0ba902b7",
+    )
     message = text(path, "POST", f"traceparent: 00-{trace}-{span}-01\r\n", b'{"a": 1}')
     play(
         path,
@@ -167,7 +175,14 @@ def never_asked():
     begin = now()
     run(Thread("mute", serve))
     asking.result()
-    claim("no_request", pid=os.getpid(), thread="mute", label="a client that says nothing", start=begin, end=now())
+    claim(
+        "no_request",
+        pid=os.getpid(),
+        thread="mute",
+        label="a client that says nothing",
+        start=begin,
+        end=now(),
+    )
 
 
 def answered_elsewhere():

@@ -75,7 +75,7 @@ def faults():
                     mapping[page * PAGE]
             faulted = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt - before
             if faulted < PAGES * 9 // 10:
-                raise RuntimeError("only %d of %d pages were cold" % (faulted, PAGES))
+                raise RuntimeError(f"only {faulted} of {PAGES} pages were cold")
             phase.cell("page_fault", at_least_ms=20)
 
         run(Thread("toucher", touch))

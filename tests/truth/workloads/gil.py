@@ -31,7 +31,12 @@ def one_long_call():
         asleep.append(True)
         with Phase("wants the GIL during one C call") as phase:
             time.sleep(ASLEEP_S)
-        phase.gil_wait(phase.blocked - ASLEEP_NS, at_least_ms=100, holder_tid=holder.native_id, holder_thread="holder")
+        phase.gil_wait(
+            phase.blocked - ASLEEP_NS,
+            at_least_ms=100,
+            holder_tid=holder.native_id,
+            holder_thread="holder",
+        )
         phase.cell("gil_wait", at_least_ms=100, ns=phase.blocked - ASLEEP_NS)
 
     holder = Thread("holder", hold)
@@ -52,7 +57,9 @@ def bytecode():
             while time.monotonic() < enough:
                 os.stat("/")  # lets go of the GIL and blocks on nothing
         stop.append(True)
-        phase.gil_wait(phase.blocked, at_least_ms=100, holder_tid=computer.native_id, holder_thread="computer")
+        phase.gil_wait(
+            phase.blocked, at_least_ms=100, holder_tid=computer.native_id, holder_thread="computer"
+        )
         phase.cell("gil_wait", at_least_ms=100)
 
     computer = Thread("computer", compute)

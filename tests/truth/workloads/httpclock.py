@@ -28,7 +28,9 @@ def connect(listener):
 
 
 def text(path, method="GET", headers="", body=b""):
-    head = "%s %s HTTP/1.1\r\nHost: truth\r\n%sContent-Length: %d\r\n\r\n" % (method, path, headers, len(body))
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: truth\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -58,10 +60,13 @@ class Exchange:
         return data
 
     def answer(self, status=200, body=b"ok"):
-        head = "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n"
         self.connection.sendall(head.encode() + body)
         self.mark.update(
-            sent=now(), sent_tid=threading.get_native_id(), sent_thread=threading.current_thread().name, status=status
+            sent=now(),
+            sent_tid=threading.get_native_id(),
+            sent_thread=threading.current_thread().name,
+            status=status,
         )
 
     def claim(self, pid, path, ready, method="GET", end="sent", **fields):

@@ -20,14 +20,14 @@ def worker(number):
         mark.update(exchange.mark, accepted=exchange.accepted, path=path, pid=os.getpid())
 
     mark = {}
-    run(Thread("worker-%d" % number, serve))
+    run(Thread(f"worker-{number}", serve))
     return mark
 
 
 workers = [Child(worker, number) for number in range(WORKERS)]
 clients = [
     Child(lambda path=path: dict(ask(connect(listener), text(path)), path=path))
-    for path in ("/prefork/%d" % number for number in range(WORKERS))
+    for path in (f"/prefork/{number}" for number in range(WORKERS))
 ]
 ready = {told["path"]: told["ready"] for told in (client.result() for client in clients)}
 for process in workers:

@@ -74,7 +74,7 @@ def accepts_late_into_silence(listener):
 def worker_threads():
     """One thread accepts, others read: the classic threaded server, with both its workers busy."""
     listener = listen()
-    paths = ["/workers/%d" % number for number in range(4)]
+    paths = [f"/workers/{number}" for number in range(4)]
     accepted = queue.Queue()
     done = []
 
@@ -101,10 +101,12 @@ def worker_threads():
             connection.recv(1000)
         return told
 
-    workers = [Thread("worker-%d" % number, work) for number in range(2)]
+    workers = [Thread(f"worker-{number}", work) for number in range(2)]
     asking = Child(clients)
     run(Thread("acceptor", dispatch), *workers)
-    for exchange, path, ready in zip(sorted(done, key=lambda each: each.accepted), paths, asking.result()):
+    for exchange, path, ready in zip(
+        sorted(done, key=lambda each: each.accepted), paths, asking.result()
+    ):
         exchange.claim(os.getpid(), path, ready)
 
 

@@ -22,7 +22,7 @@ def serve():
 
 def client():
     for number in range(REQUESTS):
-        ask(connect(listener), text("/quiet/%d" % number))
+        ask(connect(listener), text(f"/quiet/{number}"))
         time.sleep(0.005)
 
 
@@ -33,7 +33,7 @@ asking.result()
 claim(
     "no_finding",
     pid=os.getpid(),
-    label="%d ordinary requests" % REQUESTS,
+    label=f"{REQUESTS} ordinary requests",
     start=begin,
     end=now(),
     requests=REQUESTS,

@@ -60,7 +60,9 @@ def play(path, read, write):
         exchange.mark.update(read=now(), tid=server.native_id, thread="server")
         time.sleep(0.02)
         write(connection)
-        exchange.mark.update(sent=now(), sent_tid=server.native_id, sent_thread="server", status=404)
+        exchange.mark.update(
+            sent=now(), sent_tid=server.native_id, sent_thread="server", status=404
+        )
         connection.close()
         done.append(exchange)
 
