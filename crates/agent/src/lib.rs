@@ -3,6 +3,8 @@
 //! Each module has one responsibility; none of them knows of BPF programs or of a tracker's events.
 
 mod clock;
+mod cost;
+mod drop_privileges;
 mod error;
 mod losses;
 mod names;
@@ -12,6 +14,13 @@ mod sink;
 mod spool;
 
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
+pub use cost::{
+    BpfPrograms, BpfStats, Budget, Excess, Meter, ProgramCost, Usage, Verdict as BudgetVerdict,
+};
+pub use drop_privileges::{
+    DEFAULT_USER, NEEDED as NEEDED_CAPABILITIES, Options as DropOptions, Outcome as DropOutcome,
+    drop_privileges,
+};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses, Reason};
 pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};

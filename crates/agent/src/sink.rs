@@ -21,6 +21,7 @@ use crate::spool::Spool;
 mod collector;
 mod insert;
 mod stats;
+mod store;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -65,7 +66,7 @@ impl Default for Options {
             batch_bytes: 4 << 20,
             queue_bytes: 8 << 20,
             pending_bytes: 8 << 20,
-            insert_timeout: Duration::from_secs(10),
+            insert_timeout: Duration::from_secs(30),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
             drain_bytes_per_s: 8 << 20,
