@@ -1,1 +1,1 @@
-"""Runs the truth workloads under Underspan and compares what they claim with what the store holds."""
+"""Plays workloads under Underspan and compares what they claim with what the store holds."""

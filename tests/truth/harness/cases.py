@@ -1,4 +1,4 @@
-"""The one list of cases. A case is a workload; what must be true of it, the workload itself says."""
+"""The one list of cases. A case is a workload; what must be found, it says itself."""
 
 import collections
 import pathlib

@@ -1,4 +1,4 @@
-"""What a claim means: one function per kind. Pure: a claim and the rows go in, a verdict comes out."""
+"""What a claim means: one pure function per kind. A claim and rows go in, a verdict comes out."""
 
 from .verdict import Verdict, judge, ms
 
@@ -135,7 +135,7 @@ def peer(claim, seen):
 
 
 def holders(claim, seen):
-    """For nine tenths of the time in a run queue, a rival had the CPU (anybody may have the rest)."""
+    """For nine tenths of the time in the run queue, a rival had the CPU."""
     rows = within(seen.of_thread("waits", claim), claim)
     rows = [row for row in rows if row["state"] == claim["state"]]
     right = total(row for row in rows if seen.own_tid(row["holder_tid"]) in claim["any_of"])

@@ -1,7 +1,7 @@
 """Runs the workloads of a plan one after another. This is the command that `underspan run` watches.
 
-The plan is a list of {"case", "argv", "claims", "log"}; the driver writes down when each ran and how
-it ended.
+The plan is a list of {"case", "argv", "claims", "log"}; the driver writes down when each ran
+and how it ended.
 """
 
 import json

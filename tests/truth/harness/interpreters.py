@@ -55,7 +55,8 @@ def found():
 
 
 def choose(available, asked):
-    """Those of the versions asked for; `all` takes everything. One that was asked for and is not here is an error."""
+    """Those of the versions asked for; `all` takes everything. To ask for one that is not here is
+    an error."""
     if asked == ["all"]:
         return available
     chosen = []
@@ -67,12 +68,13 @@ def choose(available, asked):
         ]
         if asked and not fit:
             raise Unusable(
-                f"no CPython {version} here (found: {', '.join(each.name for each in available)}); install it, or choose others with --python"
+                f"no CPython {version} here, only {', '.join(each.name for each in available)}: "
+                "install it, or choose others with --python"
             )
         chosen += [each for each in fit if each not in chosen]
     if not chosen:
         raise Unusable(
-            f"no CPython {', '.join(WANTED)} here; install one, or choose others with --python"
+            f"no CPython {', '.join(WANTED)}: install one, or choose others with --python"
         )
     return chosen
 

@@ -26,10 +26,10 @@ How far Underspan's figures are from the truth. Each workload injects a delay an
 own accounts around it: CLOCK_MONOTONIC, thread CPU time, run queue delay. What it found is compared
 with what the store says; `tests/truth/README.md` says how, and how the truth itself is known.
 
-A line is `ok` if the length is off by at most 1 ms or 1 %, whichever is larger, and the state and the
-culprit are the right ones. For a request the error is that of its worst phase. Where the truth is an
-interval (a wait for the GIL that ends in a run queue), the error is the distance to it. Times are in
-milliseconds.
+A line is `ok` if the length is off by at most 1 ms or 1 %, whichever is larger, and the state and
+the culprit are the right ones. For a request the error is that of its worst phase. Where the truth
+is an interval (a wait for the GIL that ends in a run queue), the error is the distance to it. Times
+are in milliseconds.
 
     {command}
 

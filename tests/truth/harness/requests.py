@@ -59,7 +59,7 @@ def no_finding(claim, seen):
 
 
 def sums(case, seen):
-    """True of every row of a case, claimed or not: cells sum to what they split, `other` is tiny."""
+    """True of every row, claimed or not: cells sum to what they split, `other` is tiny."""
     problems, worst = [], 0
     for row in seen.of_case("requests", case):
         phases = row["duration_ns"] - sum(row[phase] for phase in PHASES)

@@ -1,4 +1,4 @@
-"""Plays the cases of one interpreter, under one `underspan run` or by themselves, and judges them."""
+"""Plays the cases of one interpreter, under one `underspan run` or alone, and judges them."""
 
 import collections
 import json

@@ -1,14 +1,14 @@
 """What a thread can know by itself about where its time went.
 
-A workload injects a delay, reads these clocks around it and *claims* what must be found in the store. The clocks are
-the kernel's own accounts, not Underspan's:
+A workload injects a delay, reads these clocks around it and *claims* what must be found in the
+store. The clocks are the kernel's own accounts, not Underspan's:
 
 - CLOCK_MONOTONIC for lengths, the Unix clock to find the rows;
 - CLOCK_THREAD_CPUTIME_ID for time on a CPU;
 - `/proc/thread-self/schedstat` for time in a run queue.
 
-What is left of the wall time was spent blocked. No clock here lets go of the GIL: reading one must not change what it
-measures. Standard library only, Python 3.8 and later.
+What is left of the wall time was spent blocked. No clock here lets go of the GIL: reading one must
+not change what it measures. Standard library only, Python 3.8 and later.
 """
 
 import atexit
@@ -42,7 +42,7 @@ def _schedstat():
 
 
 def now():
-    """All clocks at one instant: if the thread lost its CPU between two of them, they are read again."""
+    """All clocks at one instant: read again if the thread lost its CPU between two of them."""
     while True:
         delay, slices = _schedstat()
         instant = Instant(time.time_ns(), time.monotonic_ns(), time.thread_time_ns(), delay, slices)
@@ -93,7 +93,7 @@ class Phase:
         )
 
     def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
-        """Rows of `gil_wait` as long as `ns` together. Time in a run queue may lie inside a wait or between two."""
+        """Rows of `gil_wait` as long as `ns` together; run queue time may lie in one or between two."""
         self.claim(
             "gil_wait",
             ns=ns,
@@ -118,7 +118,8 @@ def claim(kind, **fields):
 
 
 class Thread(threading.Thread):
-    """A named thread that also claims its whole life: its ledger must sum to it, and split the way the kernel says."""
+    """A named thread that claims its whole life too: its ledger must sum to that, and split the way
+    the kernel says."""
 
     def __init__(self, name, work):
         super().__init__(name=name, target=self._live)
@@ -171,7 +172,7 @@ atexit.register(publish)
 
 
 class Child:
-    """A forked child that runs `work`; its claims are published, its result comes back through a pipe."""
+    """A forked child that runs `work`. It publishes its claims; its result comes through a pipe."""
 
     def __init__(self, work, *args):
         self._read, write = os.pipe()

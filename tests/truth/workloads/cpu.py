@@ -18,7 +18,7 @@ def call_this_thread(name):
 
 
 def contention():
-    """Three processes on one CPU: the kernel's own figure for this thread's run queue time is the answer."""
+    """Three processes on one CPU: the kernel knows how long this thread was in the run queue."""
     cpu = min(os.sched_getaffinity(0))
 
     def rival():

@@ -1,4 +1,4 @@
-"""What a request looks like on the wire, how it is read and answered, and how its connection ends."""
+"""What a request looks like on the wire, how it is read and answered, how its connection ends."""
 
 import os
 import queue
@@ -117,7 +117,7 @@ def half_closed():
 
 
 def reset():
-    """The client gives up and resets while the handler works: the request ends when the reset arrives."""
+    """The client gives up while the handler works: the request ends when the reset arrives."""
     listener = listen()
 
     def client():
@@ -208,7 +208,7 @@ def answered_elsewhere():
 
 
 def ledger_of_a_handler():
-    """A handler that sleeps, waits for a lock, and computes: its row's cells say how long each took."""
+    """A handler that waits for a lock, sleeps and computes: the cells say how long each took."""
     lock, held = threading.Lock(), threading.Event()
 
     def hold():

@@ -1,4 +1,4 @@
-"""A thread wants the GIL while a computing thread has it: in one long C call, and in ordinary bytecode."""
+"""A thread wants the GIL while another computes: in one long C call, and in ordinary bytecode."""
 
 import os
 import time

@@ -70,7 +70,7 @@ class Exchange:
         )
 
     def claim(self, pid, path, ready, method="GET", end="sent", **fields):
-        """What the row must say. `ready` is the client's clock when it sent the request's first byte."""
+        """What the row must say. `ready`: the client's clock when it sent the first byte."""
         accepted = self.accepted
         read, sent = self.mark["read"], self.mark["sent"]
         start = ready if accepted is None else max(accepted, ready)

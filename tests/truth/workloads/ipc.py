@@ -125,7 +125,7 @@ def accept():
 
 
 def waits_for_a_signal():
-    """Server masters do. Whatever it is called, it must not be `other`: the claim of the thread's life says so."""
+    """Server masters do. It must not be `other`, says the claim about the thread's life."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 
     def wait():

@@ -1,4 +1,4 @@
-"""Where a request waits before its handler: in the accept queue, for a worker thread, or nowhere at all."""
+"""Where a request waits before its handler: in the accept queue, for a thread, or not at all."""
 
 import os
 import queue
@@ -13,7 +13,7 @@ SILENCE_S = 0.6
 
 
 def one_request(path, serve, client):
-    """`serve(listener)` answers one request and returns its exchange; `client(listener)` asks, and tells when."""
+    """`serve(listener)` answers one request and returns its exchange; `client` tells when it asked."""
     listener = listen()
     asking = Child(client, listener, path)
     exchanges = []
@@ -111,7 +111,7 @@ def worker_threads():
 
 
 def keep_alive():
-    """Idle time between two requests belongs to neither; a busy worker's time belongs to the one that waits."""
+    """Idle time between two requests belongs to neither; a busy thread's time to the next."""
     listener = listen()
     paths = ["/kept/first", "/kept/after-idle", "/kept/handed-off-late"]
 

@@ -1,4 +1,4 @@
-"""Small requests, one after another, on a server with nothing wrong: no explanation may find anything."""
+"""Small requests on a server with nothing wrong: no explanation may find anything."""
 
 import os
 import time

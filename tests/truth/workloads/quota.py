@@ -1,6 +1,7 @@
 """A CPU quota of 20 ms in every 100, used by one thread and by two.
 
-The group's own counter says how long it was throttled; what a thread neither ran nor was throttled, it was runnable.
+The group's own counter says how long it was throttled; the rest of a thread's time off its CPU it
+was runnable.
 """
 
 import os
@@ -40,7 +41,7 @@ def alone():
 
 
 def together():
-    """One of two is always ready but not running when the quota runs out: its wait is throttling from then on."""
+    """When the quota runs out, one of two is ready and not running: from then on it is throttled."""
 
     def member():
         group.join()

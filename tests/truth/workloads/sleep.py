@@ -1,4 +1,4 @@
-"""A thread asks to sleep, once for long and many times for less than the threshold of a wait row."""
+"""A thread asks to sleep: once for long, and many times for too short to be a wait row."""
 
 import time
 

@@ -11,11 +11,12 @@ BIG = 8 << 20
 
 
 def name(address):
-    return "%s:%d" % address[:2]
+    host, port = address[:2]
+    return f"{host}:{port}"
 
 
 def slow_answer(label, timeout):
-    """With a timeout, Python polls the one socket before it reads it: the thread still waits for that peer."""
+    """With a timeout, Python polls the one socket before it reads: it still waits for that peer."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -65,7 +66,7 @@ def full_buffer():
 
 
 def full_backlog():
-    """The kernel drops the SYN while the accept queue is full, and sends it again after a second."""
+    """The kernel drops the SYN while the accept queue is full; it comes again after a second."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(0)
