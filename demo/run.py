@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from harness import report
@@ -18,6 +19,10 @@ from harness.progress import step
 from harness.stack import Stack
 from harness.stories import STORIES, Story
 from harness.underspan import Underspan
+
+# Exit statuses.
+FINE, FAILED, INTERRUPTED = 0, 1, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Demo:
@@ -61,13 +66,12 @@ class Demo:
                 command = self.underspan.command(*words)
                 print(f"  {'':<17}{' '.join(repr(word) if ' ' in word else word for word in command)}")
         print(f"  logs             {self.folder}/logs", flush=True)
-        while True:
-            signal.pause()
+        with suppress(KeyboardInterrupt):
+            while True:
+                signal.pause()
 
     def stop(self) -> list[str]:
         """End everything. Returns what is still alive nevertheless."""
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(name, signal.SIG_IGN)
         with step("stopping everything"):
             self.processes.stop_all()
         return self.processes.leftovers()
@@ -81,8 +85,11 @@ def play_all(demo: Demo, keep: bool) -> bool:
     return all(verdicts)
 
 
-def end(signum: int, _frame: object) -> None:
-    sys.exit(128 + signum)
+def interrupt(_signum: int, _frame: object) -> None:
+    """The first signal ends the demo; more of them must not disturb the end."""
+    for name in SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def main() -> int:
@@ -93,30 +100,32 @@ def main() -> int:
     if os.geteuid() != 0 and not arguments.unwatched:
         print("The demo watches with BPF programs, which only root may load: run `sudo make demo`.", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
+    for name in SIGNALS:
+        signal.signal(name, interrupt)
     start = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="underspan-demo-"))
     folder.chmod(0o755)  # PostgreSQL and nginx run as users of their own
     demo = Demo(folder, watch=not arguments.unwatched)
-    fine = False
+    status = FAILED
     try:
-        fine = play_all(demo, arguments.keep)
+        status = FINE if play_all(demo, arguments.keep) else FAILED
     except DemoError as error:
         print(f"\n  The demo stopped: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        fine = arguments.keep
+        status = INTERRUPTED
     finally:
         print()
         leftovers = demo.stop()
     if leftovers:
         print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)
-    if fine and not leftovers:
-        shutil.rmtree(folder)
+        status = FAILED
+    if status == FAILED:
+        print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
+        return status
+    shutil.rmtree(folder)
+    if status == FINE:
         print(f"  Both stories came out as they should, in {time.monotonic() - start:.0f} s. Nothing is left running.")
-        return 0
-    print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
-    return 1
+    return status
 
 
 if __name__ == "__main__":

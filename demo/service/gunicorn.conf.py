@@ -10,6 +10,7 @@ threads = int(os.environ.get("SHOP_THREADS", "8"))
 # The catalogue is loaded once, in the master; workers share its memory.
 preload_app = True
 accesslog = None
+graceful_timeout = 10  # seconds that requests in flight get when it is told to end
 # Nothing outside the demo's folder: by default this is a socket in the home directory.
 control_socket_disable = True
 
