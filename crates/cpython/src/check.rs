@@ -1,6 +1,6 @@
 //! The self-check: what memory holds must be what an interpreter of this version holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::interpreter::{GenerationStats, GilLayout, Libc};
 use crate::layout::Layout;
@@ -11,6 +11,8 @@ use crate::{InspectError, pthread};
 /// More interpreters and threads than any process has; bounds against cycles in damaged memory.
 const MAX_INTERPRETERS: usize = 256;
 const MAX_THREADS: usize = 16_384;
+/// Tries to see the GIL held by the same thread twice in a row.
+const STABLE: u32 = 16;
 
 /// Addresses to check.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,6 @@ pub(crate) struct Addresses {
 /// A thread as CPython knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadState {
-    pub(crate) address: u64,
     pub(crate) thread_id: u64,
     pub(crate) native_id: Option<u32>,
 }
@@ -47,24 +48,12 @@ pub(crate) fn check(
     libc: Libc,
 ) -> Result<(), InspectError> {
     let before = collector(memory, layout, at)?;
-    let holder = gil(memory, at.gil)?;
     let id = memory.u64(at.main + layout.interp_id)?;
     if id != 0 {
         return failed("the main interpreter", "id 0", id);
     }
-    let mut states = HashSet::new();
-    let mut main_threads = Vec::new();
-    for interpreter in interpreters(memory, layout, at)? {
-        let threads = thread_states(memory, layout, interpreter)?;
-        states.extend(threads.iter().map(|thread| thread.address));
-        if interpreter == at.main {
-            main_threads = threads;
-        }
-    }
-    // While the GIL is free its last holder may have been freed: then it says nothing.
-    if let Some(holder) = holder.filter(|holder| !states.contains(holder)) {
-        return failed("the GIL's holder", "a thread of the interpreter", format!("{holder:#x}"));
-    }
+    holder(memory, layout, at.gil, &interpreters(memory, layout, at)?)?;
+    let main_threads = thread_states(memory, layout, at.main)?;
     threads_are_real(process, memory, &main_threads, libc)?;
     let after = collector(memory, layout, at)?;
     for (before, after) in before.iter().zip(after) {
@@ -75,8 +64,36 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// While the GIL is held, its holder is a thread of one of the interpreters. While it is free, its
+/// last holder may have been freed, and says nothing.
+fn holder(
+    memory: Memory,
+    layout: &Layout,
+    gil: u64,
+    interpreters: &[u64],
+) -> Result<(), InspectError> {
+    let mut found = 0;
+    for _ in 0..STABLE {
+        let Some(holder) = locked_by(memory, gil)? else { return Ok(()) };
+        let interpreter = memory.u64(holder + layout.tstate_interp);
+        // It may have passed the GIL on, and ended, before the second read.
+        if locked_by(memory, gil)? != Some(holder) {
+            continue;
+        }
+        found = interpreter?;
+        if interpreters.contains(&found) {
+            return Ok(());
+        }
+    }
+    failed(
+        "the interpreter of the GIL's holder",
+        format!("{interpreters:x?}"),
+        format!("{found:#x}"),
+    )
+}
+
 /// The holder, if the GIL is held.
-fn gil(memory: Memory, gil: u64) -> Result<Option<u64>, InspectError> {
+fn locked_by(memory: Memory, gil: u64) -> Result<Option<u64>, InspectError> {
     let block: [u8; 24] = memory.block(gil)?;
     let interval = word(&block, GilLayout::INTERVAL as usize);
     if !(1..=10_000_000).contains(&interval) {
@@ -180,7 +197,6 @@ pub(crate) fn thread_states(
             );
         }
         found.push(ThreadState {
-            address: next,
             thread_id: field(layout.tstate_thread_id),
             native_id: layout.tstate_native_id.map(|offset| field(offset) as u32),
         });

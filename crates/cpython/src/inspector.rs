@@ -1,19 +1,20 @@
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::InspectError;
 use crate::binary::{BinaryFacts, InterpreterFacts};
+use crate::candidates::{Candidate, candidates, load_bias};
 use crate::check::{Addresses, check};
 use crate::gc::GcRung;
 use crate::interpreter::{Binary, BinaryKind, GcFacts, GilLayout, Interpreter, Libc};
 use crate::layout::{DEBUG_OFFSETS, GcAt, GilAt, Layout, layout};
 use crate::memory::Memory;
-use crate::process::{Mapping, Process};
+use crate::process::Process;
 
 /// How often a failed self-check is repeated before it is believed: the process runs on meanwhile.
 const ATTEMPTS: u32 = 6;
@@ -34,14 +35,8 @@ struct FileKey {
 pub struct Inspector {
     binaries: HashMap<FileKey, Arc<BinaryFacts>>,
     /// Test hook: changes the layout before it is used.
-    distort: Option<fn(&mut Layout)>,
-}
-
-/// A candidate: a file that is mapped, and could hold the interpreter.
-struct Candidate {
-    kind: BinaryKind,
-    path: PathBuf,
-    mapped_path: String,
+    #[cfg(test)]
+    pub(crate) distort: Option<fn(&mut Layout)>,
 }
 
 impl Inspector {
@@ -143,7 +138,9 @@ impl Inspector {
             }
             _ => Vec::new(),
         };
+        #[cfg_attr(not(test), expect(unused_mut))]
         let mut layout = layout(version, &head)?;
+        #[cfg(test)]
         if let Some(distort) = self.distort {
             distort(&mut layout);
         }
@@ -219,55 +216,4 @@ fn addresses(memory: Memory, layout: &Layout, runtime: u64) -> Result<Addresses,
         GcAt::Interpreter(offset) => main + offset,
     };
     Ok(Addresses { runtime, main, gil, gc })
-}
-
-/// The executable, then every mapped `libpython`.
-fn candidates(process: Process, mappings: &[Mapping]) -> Result<Vec<Candidate>, InspectError> {
-    let exe = fs::read_link(process.file("exe")).map_err(|error| process.explain("exe", error))?;
-    let exe = exe.to_string_lossy().into_owned();
-    let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
-    let mut found: Vec<Candidate> = Vec::new();
-    for mapping in mappings {
-        let name = mapping.path.rsplit('/').next().unwrap_or_default();
-        if !name.starts_with("libpython")
-            || mapping.path == exe
-            || found.iter().any(|candidate| candidate.mapped_path == mapping.path)
-        {
-            continue;
-        }
-        found.push(Candidate {
-            kind: BinaryKind::Library,
-            path: openable(process, mapping),
-            mapped_path: mapping.path.clone(),
-        });
-    }
-    let executable = mappings.iter().find(|mapping| mapping.path == exe);
-    let path = executable
-        .map(|mapping| openable(process, mapping))
-        .filter(|path| path.starts_with(process.file("root")))
-        .unwrap_or_else(|| process.file("exe"));
-    found.insert(0, Candidate { kind: BinaryKind::Executable, path, mapped_path: exe });
-    Ok(found)
-}
-
-/// A path that opens the very file that is mapped.
-fn openable(process: Process, mapping: &Mapping) -> PathBuf {
-    let mut path = process.file("root").into_os_string();
-    path.push(&mapping.path);
-    let path = PathBuf::from(path);
-    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.ino() == mapping.inode);
-    if !mapping.deleted && is_it(&path) {
-        return path;
-    }
-    process.file(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end))
-}
-
-/// Process address − virtual address, from any mapping of a loadable segment.
-fn load_bias(mappings: &[Mapping], path: &str, facts: &BinaryFacts) -> Option<u64> {
-    const PAGE: u64 = 4096;
-    mappings.iter().filter(|mapping| mapping.path == path).find_map(|mapping| {
-        let of = |segment: &&crate::elf::Segment| segment.offset / PAGE == mapping.offset / PAGE;
-        let segment = facts.segments.iter().find(of)?;
-        Some(mapping.start.wrapping_sub(segment.address / PAGE * PAGE))
-    })
 }

@@ -1,7 +1,10 @@
 //! Looks into another process's CPython from outside: version, GIL, collector, thread names.
 
 mod binary;
+mod candidates;
 mod check;
+#[cfg(test)]
+mod distorted;
 mod elf;
 mod error;
 mod gc;

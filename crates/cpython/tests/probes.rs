@@ -1,6 +1,8 @@
 //! The collector's probe points, proved by the kernel: a uprobe at each, and as many hits as
 //! collections. Needs root and tracefs; says so and stops where they are missing.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! Interpreters to test against, and Python programs that answer questions about themselves.
 
+#![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test file uses its own part.
 
 use std::collections::BTreeMap;

@@ -1,0 +1,62 @@
+//! The self-check against offsets that are wrong.
+
+use crate::layout::{GilAt, Layout};
+use crate::{InspectError, Inspector};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+/// With one thread only, the list's head and other pointers to that thread are the same.
+const TWO_THREADS: &str = "
+import threading
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+say('ready')
+threading.Event().wait()
+";
+
+/// Changes one offset.
+type Distortion = fn(&mut Layout);
+
+/// Every offset that is handed out or followed, wrong by a word.
+const WRONG: [(&str, Distortion); 12] = [
+    ("head", |layout| layout.interpreters_head += 8),
+    ("gil after", |layout| layout.gil = shifted(layout.gil, 8)),
+    ("gil before", |layout| layout.gil = shifted(layout.gil, -8)),
+    ("collecting after", |layout| layout.gc_collecting += 8),
+    ("stats after", |layout| layout.gc_stats += 8),
+    ("stats before", |layout| layout.gc_stats -= 8),
+    ("threads", |layout| layout.interp_threads += 8),
+    ("interp", |layout| layout.tstate_interp += 8),
+    ("prev", |layout| layout.tstate_prev += 16),
+    ("thread id", |layout| layout.tstate_thread_id += 8),
+    ("thread id before", |layout| layout.tstate_thread_id -= 8),
+    ("native id", |layout| {
+        // Before 3.11 there is none: the pthread id must not pass for one.
+        layout.tstate_native_id = Some(layout.tstate_native_id.map_or(176, |id| id + 8));
+    }),
+];
+
+fn shifted(gil: GilAt, by: i64) -> GilAt {
+    match gil {
+        GilAt::Runtime(offset) => GilAt::Runtime(offset.wrapping_add_signed(by)),
+        GilAt::Interpreter(offset) => GilAt::Interpreter(offset.wrapping_add_signed(by)),
+    }
+}
+
+#[test]
+fn wrong_offsets_are_refused_never_used() {
+    for python in common::interpreters() {
+        let mut program = common::Program::start(&python, TWO_THREADS);
+        program.hear();
+        let mut inspector = Inspector::new();
+        inspector.inspect(program.pid()).unwrap();
+        for (what, distort) in WRONG {
+            inspector.distort = Some(distort);
+            let error = inspector.inspect(program.pid()).expect_err(&format!("{python:?}: {what}"));
+            assert!(
+                matches!(error, InspectError::SelfCheck { .. } | InspectError::NotReady(_)),
+                "{python:?}: {what}: {error}"
+            );
+        }
+    }
+}
