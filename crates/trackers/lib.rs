@@ -25,7 +25,7 @@ pub use context::{Context, Thread};
 pub use hook::{Attach, Hook, HookStatus, Program};
 pub use record::{DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, lifecycle};
 pub use rows::Rows;
-pub use session::{Error, GcTarget, LostCount, Options, Session};
+pub use session::{Error, GcTarget, LostCount, Options, ProbedBinary, Session};
 
 use underspan_store::Component;
 
@@ -66,6 +66,16 @@ pub trait Decoder {
         context: &mut dyn Context,
         rows: &mut Rows,
     ) -> Result<(), DecodeError>;
+
+    /// The ledgers of all watched threads, as they were at about `now` (monotonic).
+    fn ledgers(
+        &mut self,
+        _threads: &[ThreadSnapshot],
+        _now: u64,
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) {
+    }
 
     /// Time passes: `now` is monotonic. Rows that were waiting for more may be written.
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows);

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use underspan_model::{Ledger, STATES};
+use underspan_model::{Ledger, STATES, State};
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod generated {
@@ -203,13 +203,16 @@ impl ThreadSnapshot {
         })
     }
 
-    /// The ledger as it would be if settled at `now`.
-    pub fn at(&self, now: u64) -> Ledger {
-        let mut cells = *self.ledger.cells();
-        if let Some(cell) = cells.get_mut(usize::from(self.state)) {
-            *cell += now.saturating_sub(self.since);
+    /// The ledger as it would be if settled at `now`. A wait for the GIL is left out: how much of
+    /// it goes to a sibling's collection is settled when it ends, some milliseconds later.
+    pub(crate) fn at(&self, now: u64) -> Ledger {
+        let mut ledger = self.ledger;
+        if let Some(state) = State::from_index(self.state)
+            && state != State::GilWait
+        {
+            ledger[state] += now.saturating_sub(self.since);
         }
-        Ledger::new(cells)
+        ledger
     }
 }
 

@@ -2,10 +2,10 @@
 //! they saw.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use libbpf_rs::{
     RingBuffer, RingBufferBuilder, UprobeOpts,
 };
 
+use crate::gc::Rung;
 use crate::record::{self, ProcessConfig, ThreadSnapshot, config, lost_reason, tracker_id};
 use crate::{ALL, Attach, HookStatus, Program, preempt};
 
@@ -93,15 +94,49 @@ impl Default for Options {
     }
 }
 
+/// A file to probe. Two paths to one file are the same binary.
+#[derive(Clone, Debug)]
+pub struct ProbedBinary {
+    /// A path that opens it from here.
+    pub path: PathBuf,
+    /// With `inode`, the file's identity.
+    pub dev: u64,
+    /// With `dev`, the file's identity.
+    pub inode: u64,
+}
+
 /// Where a process's collections can be seen.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 pub enum GcTarget {
     /// Its `python:gc__start` and `gc__done` probes.
-    Usdt(std::path::PathBuf),
-    /// A function of the binary, by file offset.
-    Symbol(std::path::PathBuf, u64),
+    Usdt(ProbedBinary),
+    /// The collector's function, by file offsets: a compiler may have made several clones of it.
+    Symbol(ProbedBinary, Vec<u64>),
     /// A write to this address, in any process.
     Watchpoint(u64),
+}
+
+/// A target's identity: rung, and file or address.
+type GcKey = (Rung, u64, u64);
+
+impl GcTarget {
+    /// The rung of the ladder that this is.
+    pub fn rung(&self) -> Rung {
+        match self {
+            GcTarget::Usdt(_) => Rung::Usdt,
+            GcTarget::Symbol(..) => Rung::Symbol,
+            GcTarget::Watchpoint(_) => Rung::Watchpoint,
+        }
+    }
+
+    fn key(&self) -> GcKey {
+        match self {
+            GcTarget::Usdt(binary) | GcTarget::Symbol(binary, _) => {
+                (self.rung(), binary.dev, binary.inode)
+            }
+            GcTarget::Watchpoint(address) => (self.rung(), *address, 0),
+        }
+    }
 }
 
 /// Events that one tracker lost for one reason since the session began.
@@ -130,7 +165,7 @@ pub struct Session {
     processes: MapHandle,
     lost: MapHandle,
     hooks: Vec<HookStatus>,
-    gc: BTreeMap<GcTarget, Vec<Link>>,
+    gc: HashMap<GcKey, Vec<Link>>,
     links: Vec<Link>,
     adopt: Link,
     object: Object,
@@ -172,7 +207,7 @@ impl Session {
             processes: map(&object, "processes")?,
             lost: map(&object, "lost")?,
             hooks,
-            gc: BTreeMap::new(),
+            gc: HashMap::new(),
             links,
             adopt,
             object,
@@ -242,15 +277,15 @@ impl Session {
 
     /// Attaches to a place where collections can be seen. Attaching twice does nothing.
     pub fn attach_gc(&mut self, target: &GcTarget) -> Result<()> {
-        if self.gc.contains_key(target) {
+        if self.gc.contains_key(&target.key()) {
             return Ok(());
         }
         let links = match target {
-            GcTarget::Usdt(path) => self.attach_usdt(path)?,
-            GcTarget::Symbol(path, offset) => self.attach_symbol(path, *offset)?,
+            GcTarget::Usdt(binary) => self.attach_usdt(&binary.path)?,
+            GcTarget::Symbol(binary, offsets) => self.attach_symbol(&binary.path, offsets)?,
             GcTarget::Watchpoint(address) => self.attach_watchpoint(*address)?,
         };
-        self.gc.insert(target.clone(), links);
+        self.gc.insert(target.key(), links);
         Ok(())
     }
 
@@ -265,16 +300,18 @@ impl Session {
             .collect()
     }
 
-    fn attach_symbol(&self, path: &Path, offset: u64) -> Result<Vec<Link>> {
-        [("gc_symbol_start", false), ("gc_symbol_done", true)]
-            .into_iter()
-            .map(|(name, retprobe)| {
+    fn attach_symbol(&self, path: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        for &offset in offsets {
+            for (name, retprobe) in [("gc_symbol_start", false), ("gc_symbol_done", true)] {
                 let options = UprobeOpts { retprobe, ..UprobeOpts::default() };
-                program(&self.object, name)?
+                let link = program(&self.object, name)?
                     .attach_uprobe_with_opts(-1, path, offset as usize, options)
-                    .doing(format!("attaching to the collector in {}", path.display()))
-            })
-            .collect()
+                    .doing(format!("attaching to the collector in {}", path.display()))?;
+                links.push(link);
+            }
+        }
+        Ok(links)
     }
 
     fn attach_watchpoint(&self, address: u64) -> Result<Vec<Link>> {

@@ -1,14 +1,91 @@
 //! From records of waits, and from ledgers read once a second, to rows.
 
+use std::collections::{HashMap, HashSet};
+
 use underspan_model::{Ledger, State};
 
-use crate::record::{DecodeError, comm, event_kind, kind, read, wait_event};
+use crate::record::{
+    DecodeError, ThreadSnapshot, comm, event_kind, kind, read, thread_exit_event, wait_event,
+};
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Rows, Thread};
 
-#[derive(Default)]
+/// How far a thread's time has been written to `thread_states`.
+struct Written {
+    born: u64,
+    ledger: Ledger,
+    /// How often in a row the thread was not in the map. Its end may still be in the ring.
+    absent: u8,
+}
+
+/// So often; then its end was lost.
+const ABSENT: u8 = 30;
+
 pub(super) struct LedgerDecoder {
-    columns: Vec<String>,
+    wait_columns: Vec<String>,
+    states_columns: Vec<String>,
+    written: HashMap<u32, Written>,
+}
+
+impl LedgerDecoder {
+    pub(super) fn new() -> Self {
+        LedgerDecoder {
+            wait_columns: super::wait_columns(),
+            states_columns: super::thread_states_columns(),
+            written: HashMap::new(),
+        }
+    }
+
+    fn wait(
+        &self,
+        wait: &wait_event,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Result<(), DecodeError> {
+        let state = State::from_index(wait.state).ok_or(DecodeError::Value {
+            kind: event_kind::EVENT_WAIT,
+            field: "state",
+            value: wait.state.into(),
+        })?;
+        let thread = context.thread(wait.h.tgid, wait.h.tid, &comm(&wait.h.comm));
+        let waker = known(context, wait.waker_tgid, wait.waker_tid, &comm(&wait.waker_comm));
+        let holder = holder(context, state, wait, &waker);
+
+        let batch = rows.table("waits", &self.wait_columns);
+        let mut row = span_row(batch, context, &thread, wait.h.time, wait.duration);
+        row.str(state.name()).u64(wait.runnable);
+        row.u32(waker.pid).u32(waker.tid).str(&waker.name);
+        row.u32(holder.tid).str(&holder.name);
+        row.u64(wait.futex).i32(wait.syscall).i32(wait.fd).str(&peer(wait)).u32(1);
+        Ok(())
+    }
+
+    /// Writes what a thread did since the last time.
+    fn states(
+        &mut self,
+        (pid, tid, comm): (u32, u32, &str),
+        born: u64,
+        ledger: Ledger,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) {
+        let before = match self.written.get(&tid) {
+            Some(written) if written.born == born => written.ledger,
+            _ => Ledger::default(),
+        };
+        // Settled differently than expected, as when a thread is taken up in the middle of a wait:
+        // its time is written once the ledger has passed what was written.
+        let Some(done) = ledger.since(&before) else { return };
+        if done.total() == 0 {
+            return;
+        }
+        self.written.insert(tid, Written { born, ledger, absent: 0 });
+        let thread = context.thread(pid, tid, comm);
+        let batch = rows.table("thread_states", &self.states_columns);
+        let mut row = span_row(batch, context, &thread, born + before.total(), done.total());
+        row.str(&thread.process);
+        write_ledger(&mut row, &done);
+    }
 }
 
 impl Decoder for LedgerDecoder {
@@ -18,29 +95,37 @@ impl Decoder for LedgerDecoder {
         context: &mut dyn Context,
         rows: &mut Rows,
     ) -> Result<(), DecodeError> {
-        if kind(bytes) != event_kind::EVENT_WAIT {
-            return Ok(());
+        match kind(bytes) {
+            event_kind::EVENT_WAIT => self.wait(&read(bytes)?, context, rows),
+            event_kind::EVENT_THREAD_EXIT => {
+                let exit: thread_exit_event = read(bytes)?;
+                let who = (exit.h.tgid, exit.h.tid, &*comm(&exit.h.comm));
+                self.states(who, exit.h.time, Ledger::new(exit.ns), context, rows);
+                self.written.remove(&exit.h.tid);
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        let wait: wait_event = read(bytes)?;
-        let state = State::from_index(wait.state).ok_or(DecodeError::Value {
-            kind: event_kind::EVENT_WAIT,
-            field: "state",
-            value: wait.state.into(),
-        })?;
-        if self.columns.is_empty() {
-            self.columns = super::wait_columns();
-        }
-        let thread = context.thread(wait.h.tgid, wait.h.tid, &comm(&wait.h.comm));
-        let waker = known(context, wait.waker_tgid, wait.waker_tid, &comm(&wait.waker_comm));
-        let holder = holder(context, state, &wait, &waker);
+    }
 
-        let batch = rows.table("waits", &self.columns);
-        let mut row = span_row(batch, context, &thread, wait.h.time, wait.duration);
-        row.str(state.name()).u64(wait.runnable);
-        row.u32(waker.pid).u32(waker.tid).str(&waker.name);
-        row.u32(holder.tid).str(&holder.name);
-        row.u64(wait.futex).i32(wait.syscall).i32(wait.fd).str(&peer(&wait)).u32(1);
-        Ok(())
+    fn ledgers(
+        &mut self,
+        threads: &[ThreadSnapshot],
+        now: u64,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) {
+        for thread in threads {
+            let who = (thread.pid, thread.tid, &*thread.comm);
+            self.states(who, thread.born, thread.at(now), context, rows);
+        }
+        if self.written.len() > threads.len() {
+            let alive: HashSet<u32> = threads.iter().map(|thread| thread.tid).collect();
+            self.written.retain(|tid, written| {
+                written.absent = if alive.contains(tid) { 0 } else { written.absent + 1 };
+                written.absent < ABSENT
+            });
+        }
     }
 
     fn tick(&mut self, _now: u64, _context: &mut dyn Context, _rows: &mut Rows) {}
@@ -66,18 +151,4 @@ fn holder(context: &mut dyn Context, state: State, wait: &wait_event, waker: &Th
 
 fn peer(wait: &wait_event) -> String {
     crate::request::address(wait.family, &wait.peer, wait.peer_port)
-}
-
-/// Writes what a thread did between two readings of its ledger.
-pub fn thread_states(
-    context: &dyn Context,
-    rows: &mut Rows,
-    thread: &Thread,
-    start: u64,
-    ledger: &Ledger,
-) {
-    let batch = rows.table("thread_states", &super::thread_states_columns());
-    let mut row = span_row(batch, context, thread, start, ledger.total());
-    row.str(&thread.process);
-    write_ledger(&mut row, ledger);
 }

@@ -5,8 +5,6 @@ mod decode;
 use crate::rows::{columns, columns_with_ledger};
 use crate::{Attach, Decoder, Hook, Program, Tracker};
 
-pub use decode::thread_states;
-
 /// The ledger: exact states of every thread, and the waits worth a row of their own.
 pub struct LedgerTracker;
 
@@ -116,7 +114,7 @@ impl Tracker for LedgerTracker {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(decode::LedgerDecoder::default())
+        Box::new(decode::LedgerDecoder::new())
     }
 }
 
