@@ -16,7 +16,29 @@ mod otlp;
 mod server;
 mod spans;
 
+use std::future::Future;
+
+use underspan_store::Store;
+
 pub use config::Config;
 pub use error::Error;
 pub use server::{Addresses, Server};
 pub use spans::sink::{SinkError, SpanSink};
+
+/// Serves a store until `shutdown` completes; `ready` is told where once every port is taken.
+///
+/// The store's tables must be there: see [`Store::migrate`]. It may go away meanwhile.
+///
+/// # Errors
+///
+/// Those of [`Server::bind`] and [`Server::serve`].
+pub async fn run(
+    config: &Config,
+    store: Store,
+    ready: impl FnOnce(&Addresses),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let server = Server::bind(config, store.clone()).await?.with_api(store);
+    ready(&server.addresses());
+    server.serve(shutdown).await
+}

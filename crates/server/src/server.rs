@@ -37,6 +37,7 @@ pub struct Server<S> {
     otlp_http: Option<TcpListener>,
     sink: Arc<S>,
     api_router: Router,
+    addresses: Addresses,
     limits: Limits,
     ttl_days: u32,
 }
@@ -59,24 +60,23 @@ impl<S: SpanSink> Server<S> {
     ///
     /// [`Error::PortInUse`] or [`Error::Bind`]; both name the address and the option to change it.
     pub async fn bind(config: &Config, sink: S) -> Result<Self, Error> {
-        let api = bind(API, "--api", config.api).await?;
-        let otlp_grpc = match config.otlp_grpc {
-            Some(address) => Some(bind(OTLP_GRPC, "--otlp-grpc", address).await?),
-            None => None,
+        let (api, api_at) = bind(API, "--api", config.api).await?;
+        let (otlp_grpc, otlp_grpc_at) = match config.otlp_grpc {
+            Some(address) => split(bind(OTLP_GRPC, "--otlp-grpc", address).await?),
+            None => (None, None),
         };
-        let otlp_http = match config.otlp_http {
-            Some(address) => Some(bind(OTLP_HTTP, "--otlp-http", address).await?),
-            None => None,
+        let (otlp_http, otlp_http_at) = match config.otlp_http {
+            Some(address) => split(bind(OTLP_HTTP, "--otlp-http", address).await?),
+            None => (None, None),
         };
-        let limits = Limits { max_spans: config.max_queued_spans, ..Limits::default() };
-        let api_router = Router::new();
         Ok(Server {
             api,
             otlp_grpc,
             otlp_http,
+            addresses: Addresses { api: api_at, otlp_grpc: otlp_grpc_at, otlp_http: otlp_http_at },
             sink: Arc::new(sink),
-            api_router,
-            limits,
+            api_router: Router::new(),
+            limits: Limits { max_spans: config.max_queued_spans, ..Limits::default() },
             ttl_days: config.ttl_days,
         })
     }
@@ -89,17 +89,8 @@ impl<S: SpanSink> Server<S> {
     }
 
     /// Where it will listen.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel does not tell.
-    pub fn addresses(&self) -> io::Result<Addresses> {
-        let of = |listener: &TcpListener| listener.local_addr();
-        Ok(Addresses {
-            api: of(&self.api)?,
-            otlp_grpc: self.otlp_grpc.as_ref().map(of).transpose()?,
-            otlp_http: self.otlp_http.as_ref().map(of).transpose()?,
-        })
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// Serves until `shutdown` completes; then ends connections and writes what is queued.
@@ -145,15 +136,27 @@ impl<S: SpanSink> Server<S> {
     }
 }
 
+/// A listener, and the address it got.
+type Bound = (TcpListener, SocketAddr);
+
 async fn bind(
     what: &'static str,
     option: &'static str,
     address: SocketAddr,
-) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => Error::PortInUse { what, address, option },
-        _ => Error::Bind { what, address, option, source },
-    })
+) -> Result<Bound, Error> {
+    let listener = TcpListener::bind(address).await;
+    let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    match bound {
+        Ok((address, listener)) => Ok((listener, address)),
+        Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
+            Err(Error::PortInUse { what, address, option })
+        }
+        Err(source) => Err(Error::Bind { what, address, option, source }),
+    }
+}
+
+fn split((listener, address): Bound) -> (Option<TcpListener>, Option<SocketAddr>) {
+    (Some(listener), Some(address))
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {

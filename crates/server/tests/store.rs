@@ -255,7 +255,7 @@ async fn the_api_lists_and_explains_requests_and_says_what_is_wrong() {
     let config = Config { api: free(), otlp_grpc: None, otlp_http: None, ..Config::default() };
     let server = Server::bind(&config, stage.store.clone()).await.unwrap();
     let server = server.with_api(stage.store.clone());
-    let url = format!("http://{}/api/requests", server.addresses().unwrap().api);
+    let url = format!("http://{}/api/requests", server.addresses().api);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(server.serve(async {
         let _ = stopped.await;

@@ -31,7 +31,7 @@ pub fn config() -> Config {
 impl Running {
     pub async fn start(config: Config, sink: impl SpanSink) -> Self {
         let server = Server::bind(&config, sink).await.unwrap();
-        let addresses = server.addresses().unwrap();
+        let addresses = server.addresses();
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.serve(async {
             let _ = stopped.await;
