@@ -37,7 +37,7 @@ impl Failure {
 
     /// Prints any error as `underspan: what: why` and its hint, and returns the exit status.
     pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-        eprintln!("underspan: {}", one_line(&format!("{error:#}")));
+        eprintln!("underspan: {}", indented(&format!("{error:#}")));
         let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
         if let Some(hint) = failure.and_then(|failure| failure.hint.as_deref()) {
             eprintln!("hint: {hint}");
@@ -54,8 +54,9 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
+/// What a server said may have many lines: those after the first are set in.
+fn indented(message: &str) -> String {
+    message.trim_end().replace('\n', "\n  ")
 }
 
 #[cfg(test)]
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_many_lines_is_printed_as_one() {
-        assert_eq!(one_line("store: refused\n  (code 62)\n"), "store: refused (code 62)");
+    fn a_servers_lines_are_set_in() {
+        assert_eq!(indented("store: refused\nat line 2\n"), "store: refused\n  at line 2");
     }
 }

@@ -38,6 +38,14 @@ pub(crate) enum ColorChoice {
 }
 
 impl Global {
+    /// The terminal's width; `None` when standard output is none, and nothing needs to be cut.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if !std::io::stdout().is_terminal() {
+            return None;
+        }
+        terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
+    }
+
     /// Whether standard output gets colours.
     pub(crate) fn colour(&self) -> bool {
         match self.color {

@@ -9,9 +9,12 @@ mod doctor;
 mod explain;
 mod failure;
 mod global;
+mod output;
+mod render;
 mod requests;
 mod run;
 mod server;
+mod session;
 mod sql;
 mod up;
 

@@ -1,15 +1,69 @@
 //! `underspan requests`.
 
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::Global;
-use crate::failure::Failure;
+use underspan_evidence::{Filter, recent_requests};
+use underspan_model::Request;
+
+use crate::render::{self, Ink};
+use crate::{Global, output, session};
 
 /// Options of `underspan requests`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// How far back to look, such as 90s, 15m, 2h or 1d
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    since: Duration,
+
+    /// How many to show
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    limit: u64,
+
+    /// Only those of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Only those whose path contains this
+    #[arg(long, value_name = "TEXT")]
+    path: Option<String>,
+
+    /// Only those that took at least this long, such as 250ms
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    min: Option<Duration>,
+}
 
 /// Runs the command.
-pub(crate) fn run(_args: Args, _global: &Global) -> anyhow::Result<ExitCode> {
-    Err(Failure::new("requests: not in this build yet").into())
+pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let now = SystemTime::now();
+    let since = now.checked_sub(args.since).unwrap_or(UNIX_EPOCH);
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let filter = Filter {
+        since: nanoseconds(since),
+        limit: args.limit,
+        pid: args.pid,
+        path: args.path.clone(),
+        min_duration_ns: args.min.map_or(0, nanoseconds),
+        ..Filter::default()
+    };
+    let rows: Vec<Request> =
+        session::with_store(global, async |store| Ok(recent_requests(&store, &filter).await?))?;
+    if global.json {
+        output::print_json(&rows)?;
+    } else if rows.is_empty() {
+        // Not a failure: a quiet service has none.
+        eprintln!(
+            "no requests in the last {} that fit; look further back with --since, or see with \
+             `underspan doctor` what is watched",
+            humantime::format_duration(args.since)
+        );
+    } else {
+        let text = render::requests(&rows, global.width(), Ink::new(global.colour()));
+        output::print(text.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

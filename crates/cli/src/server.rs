@@ -1,15 +1,104 @@
 //! `underspan server`.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use tokio::signal::unix::{SignalKind, signal};
+use underspan_server::{Addresses, Config};
+use underspan_store::embedded::{Embedded, Options, default_folder};
+use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
+
 use crate::Global;
-use crate::failure::Failure;
 
 /// Options of `underspan server`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Where the API and /metrics listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7077")]
+    api: SocketAddr,
+    /// Where spans are taken over gRPC
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4317")]
+    otlp_grpc: SocketAddr,
+    /// Where spans are taken over HTTP
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4318")]
+    otlp_http: SocketAddr,
+    /// Take no spans: another collector does
+    #[arg(long, conflicts_with_all = ["otlp_grpc", "otlp_http"])]
+    no_otlp: bool,
+    /// Drop rows after this many days
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    ttl: u32,
+    /// Make the tables on this cluster of a ClickHouse server
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+}
 
 /// Runs the command.
-pub(crate) fn run(_args: Args, _global: &Global) -> anyhow::Result<ExitCode> {
-    Err(Failure::new("server: not in this build yet").into())
+pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(serve(args, global))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: Args, global: &Global) -> anyhow::Result<()> {
+    let progress = |text: &str| eprintln!("underspan: {text}");
+    let (endpoint, embedded) = match &global.store {
+        Some(url) => (url.parse::<Endpoint>()?, None),
+        None => {
+            let folder = global.data.clone().unwrap_or_else(default_folder);
+            let options = Options { folder, ..Options::default() };
+            let embedded = Embedded::attach_or_start(&options, progress).await?;
+            (embedded.endpoint().clone(), Some(embedded))
+        }
+    };
+    let result = serve_store(args, Store::connect(endpoint), progress).await;
+    // Last, so that what was queued has been written.
+    if let Some(embedded) = embedded {
+        embedded.shutdown().await;
+    }
+    result
+}
+
+async fn serve_store(args: Args, store: Store, progress: impl Fn(&str)) -> anyhow::Result<()> {
+    store.check().await?;
+    let options = MigrateOptions { ttl_days: args.ttl, cluster: args.cluster };
+    let mut components = vec![CORE];
+    components.extend(underspan_trackers::components());
+    for applied in store.migrate(&components, &options).await? {
+        progress(&format!(
+            "tables: {} {}, {}",
+            applied.component, applied.version, applied.description
+        ));
+    }
+    let config = Config {
+        api: args.api,
+        otlp_grpc: (!args.no_otlp).then_some(args.otlp_grpc),
+        otlp_http: (!args.no_otlp).then_some(args.otlp_http),
+        ttl_days: args.ttl,
+        ..Config::default()
+    };
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let shutdown = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        progress("stopping");
+    };
+    underspan_server::run(&config, store, |addresses| announce(addresses, &progress), shutdown)
+        .await?;
+    Ok(())
+}
+
+fn announce(addresses: &Addresses, progress: &impl Fn(&str)) {
+    progress(&format!("API at http://{}", addresses.api));
+    if let Some(address) = addresses.otlp_grpc {
+        progress(&format!("taking spans over gRPC at {address}"));
+    }
+    if let Some(address) = addresses.otlp_http {
+        progress(&format!("taking spans over HTTP at http://{address}/v1/traces"));
+    }
 }

@@ -1,0 +1,227 @@
+//! `underspan explain`: one request, from top to bottom.
+
+use underspan_explain::words::{count, duration, percent};
+use underspan_explain::{Explanation, Match, Part};
+use underspan_model::State;
+
+use super::bar::{cells, per_mille};
+use super::findings::findings;
+use super::text::{bytes, instant, wrapped};
+use super::{Ink, requests};
+
+/// Letters stand for the parts where there are no colours.
+const KEYS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// The whole explanation, at most `width` wide.
+pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
+    let mut text = header(it, ink);
+    text += "\n";
+    text += &spans(it, ink);
+    text += &section("Window", ink);
+    text += &window(it, width, ink);
+    text += &section("Where the time went", ink);
+    text += &ledger(it, width, ink);
+    text += &section("Findings", ink);
+    text += &findings(it, width, ink);
+    text += "\n";
+    text += &unknown(it, ink);
+    for note in &it.notes {
+        text += &hanging("note: ", note, width, |line| ink.warn(line));
+    }
+    text
+}
+
+fn section(title: &str, ink: Ink) -> String {
+    format!("\n{}\n", ink.bold(title))
+}
+
+/// Lines with a first prefix, the others indented as deep.
+pub(super) fn hanging(
+    prefix: &str,
+    text: &str,
+    width: usize,
+    paint: impl Fn(&str) -> String,
+) -> String {
+    let indent = prefix.chars().count();
+    let lines = wrapped(text, width.saturating_sub(indent).max(20));
+    let lines = lines.iter().enumerate().map(|(n, line)| {
+        let start = if n == 0 { prefix.to_owned() } else { " ".repeat(indent) };
+        paint(&format!("{start}{line}")) + "\n"
+    });
+    lines.collect()
+}
+
+fn header(it: &Explanation, ink: Ink) -> String {
+    let request = &it.request;
+    let status = match request.status {
+        0 => String::from("no status"),
+        status if status >= 500 => ink.bad(&status.to_string()),
+        status => status.to_string(),
+    };
+    let mut ids = format!("request {}", request.request_id);
+    if !request.trace_id.is_empty() {
+        ids += &format!(" · trace {}", request.trace_id);
+    }
+    let nth = match request.conn_request {
+        0 => String::from("first request of its connection"),
+        n => format!("request {} of its connection", u64::from(n) + 1),
+    };
+    format!(
+        "{} → {status}\n{}\n{}, thread {} ({}) of {} ({}) on {}\n{}\n",
+        ink.bold(&requests::route(request)),
+        ink.dim(&ids),
+        instant(request.start_time),
+        request.thread,
+        request.tid,
+        request.process,
+        request.pid,
+        request.host,
+        ink.dim(&format!(
+            "client {}, {nth}, {} in, {} out",
+            request.peer,
+            bytes(request.bytes_in),
+            bytes(request.bytes_out)
+        )),
+    )
+}
+
+fn spans(it: &Explanation, ink: Ink) -> String {
+    let view = &it.spans;
+    let whole = it.client_wait_ns;
+    let row = |label: &str, ns: u64, rest: &str| {
+        let rest = if rest.is_empty() { String::new() } else { format!("   {}", ink.dim(rest)) };
+        format!("{label:<19}{:>11}{rest}\n", duration(ns))
+    };
+    let mut text = ink.bold(row("The client waited", whole, "").trim_end()) + "\n";
+    let Some(root) = it.root() else {
+        return text
+            + &format!("{:<19}{:>11}\n", "The spans say", "nothing")
+            + &ink.dim("no span was found for this request: all of it is hidden\n");
+    };
+    let matched = match view.matched {
+        Match::Traceparent => "matched by its traceparent",
+        Match::TraceId => "matched by trace id",
+        Match::Thread | Match::None => "matched by thread and time: low confidence",
+    };
+    let service = if root.service.is_empty() { "" } else { &root.service };
+    text += &row(
+        "The spans say",
+        root.duration_ns,
+        &format!("span {} of {service}, {matched}", root.name),
+    );
+    let visible = format!(
+        "{:>7}  in {}",
+        percent(view.visible_ns, whole),
+        count(view.children, "child span")
+    );
+    text += &row("  visible", view.visible_ns, &visible);
+    let hidden = format!(
+        "{:>7}  before the span {}, inside {}, after {}",
+        percent(view.hidden_ns, whole),
+        duration(view.before_ns),
+        duration(view.inside_ns),
+        duration(view.after_ns)
+    );
+    text += &row("  hidden", view.hidden_ns, &hidden);
+    if view.masked_ns > 0 {
+        let masked = format!(
+            "{:>7}  inside child spans, but the thread was held up (see findings)",
+            percent(view.masked_ns, whole)
+        );
+        text += &row("  misleading", view.masked_ns, &masked);
+    }
+    text
+}
+
+/// The three phases to scale.
+fn window(it: &Explanation, width: usize, ink: Ink) -> String {
+    let phase = |name: &str| it.parts.iter().find(|part| part.part == name).map_or(0, |p| p.ns);
+    let (accept_queue, handoff) = (phase("accept_queue"), phase("handoff"));
+    let handler = it.client_wait_ns.saturating_sub(accept_queue).saturating_sub(handoff);
+    let phases = [
+        ("accept_queue", "accept queue", '░', accept_queue),
+        ("handoff", "handoff", '▒', handoff),
+        ("handler", "handler", '█', handler),
+    ];
+    let cells = cells(&phases.map(|(.., ns)| ns), width.saturating_sub(2));
+    let bar: String = phases
+        .iter()
+        .zip(cells)
+        .map(|((name, _, glyph, _), cells)| ink.part(name, &glyph.to_string().repeat(cells)))
+        .collect();
+    let legend: Vec<_> = phases
+        .iter()
+        .map(|(name, label, glyph, ns)| {
+            let swatch = ink.part(name, &glyph.to_string());
+            format!("{swatch} {label} {} ({})", duration(*ns), percent(*ns, it.client_wait_ns))
+        })
+        .collect();
+    format!("  {bar}\n  {}\n", legend.join("   "))
+}
+
+/// Every part of the request as one bar and as a table that sums to it.
+fn ledger(it: &Explanation, width: usize, ink: Ink) -> String {
+    let mut parts: Vec<&Part> = it.parts.iter().filter(|part| part.ns > 0).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+    let ns: Vec<u64> = parts.iter().map(|part| part.ns).collect();
+    let key = |n: usize| match ink.is_plain() {
+        true => char::from(KEYS[n % KEYS.len()]).to_string(),
+        false => String::from("█"),
+    };
+    let bar: String = parts
+        .iter()
+        .zip(cells(&ns, width.saturating_sub(2)))
+        .enumerate()
+        .map(|(n, (part, cells))| ink.part(part.part, &key(n).repeat(cells)))
+        .collect();
+    let mut text = format!("  {bar}\n");
+    let room = width.saturating_sub(86).clamp(8, 24);
+    let bars = parts.iter().map(|part| cells(&[part.ns, it.client_wait_ns - part.ns], room)[0]);
+    for (n, ((part, share), length)) in parts.iter().zip(per_mille(&ns)).zip(bars).enumerate() {
+        let line = format!(
+            "  {} {:<13}{:>13} {:>6.1} %  {:<49}{}",
+            ink.part(part.part, &key(n)),
+            part.part,
+            duration(part.ns),
+            share as f64 / 10.0,
+            label(part.part),
+            ink.part(part.part, &"▇".repeat(length)),
+        );
+        text += line.trim_end();
+        text.push('\n');
+    }
+    let total = if parts.is_empty() { 0.0 } else { 100.0 };
+    text + &ink.dim(&format!(
+        "    {:<13}{:>13} {total:>6.1} %\n",
+        "sum",
+        duration(it.client_wait_ns)
+    ))
+}
+
+fn label(part: &str) -> &'static str {
+    match part {
+        "accept_queue" => "connected, not yet accepted",
+        "handoff" => "accepted, no thread read it yet",
+        "handler" => "on the event loop (not split)",
+        "unaccounted" => "in no cell of the ledger",
+        _ => State::from_name(part).map_or("", State::label),
+    }
+}
+
+/// Always there, also when there is nothing to tell.
+fn unknown(it: &Explanation, ink: Ink) -> String {
+    let unknown = format!(
+        "unknown: {} ({})",
+        duration(it.unknown.ns),
+        percent(it.unknown.ns, it.client_wait_ns)
+    );
+    let lost = if it.lost_events == 0 {
+        ink.good("lost events: none")
+    } else {
+        let rows: Vec<_> =
+            it.lost.iter().map(|l| format!("{} {} {}", l.tracker, l.reason, l.count)).collect();
+        ink.bad(&format!("lost events: {} ({})", it.lost_events, rows.join(", ")))
+    };
+    let unknown = if it.unknown.ns == 0 { ink.good(&unknown) } else { ink.warn(&unknown) };
+    format!("{unknown} · {lost}\n")
+}

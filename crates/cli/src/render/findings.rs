@@ -1,0 +1,79 @@
+//! The findings: what happened, who, the rows that show it, what would help.
+
+use underspan_explain::words::{duration, percent};
+use underspan_explain::{Culprit, Explanation, Finding, Relation, RowRef};
+
+use super::Ink;
+use super::explanation::hanging;
+
+/// Rows cited in text; JSON has more.
+const ROWS: usize = 3;
+
+pub(super) fn findings(it: &Explanation, width: usize, ink: Ink) -> String {
+    if it.findings.is_empty() {
+        return ink.good("  none: nothing took long enough to be worth a change\n");
+    }
+    let each = it.findings.iter().enumerate().map(|(n, finding)| {
+        let gap = if n == 0 { "" } else { "\n" };
+        format!("{gap}{}", one(n + 1, finding, it, width, ink))
+    });
+    each.collect()
+}
+
+fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: Ink) -> String {
+    let relation = match finding.relation {
+        Relation::Caused => ink.bad("caused"),
+        Relation::Coincided => ink.warn("coincided"),
+        Relation::Unknown => ink.warn("culprit unknown"),
+    };
+    let parts: Vec<_> = finding.parts.iter().map(|p| p.part).collect();
+    let mut text = format!(
+        "  {number}. {}  {} ({})  {relation}\n",
+        ink.bold(&parts.join(" + ")),
+        duration(finding.ns),
+        percent(finding.ns, it.client_wait_ns)
+    );
+    let field = |name: &str, value: &str| {
+        hanging(&format!("     {name:<10}"), value, width, |l| l.to_owned())
+    };
+    text += &hanging("     ", &finding.text, width, |line| line.to_owned());
+    if let Some(culprit) = finding.culprit.as_ref().map(who).filter(|who| !who.is_empty()) {
+        text += &field("culprit", &culprit);
+    }
+    if finding.evidence_rows > 0 {
+        let rows: Vec<_> = finding.evidence.iter().take(ROWS).map(row).collect();
+        let more = match finding.evidence_rows.saturating_sub(ROWS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        text += &field("evidence", &format!("{}{more}", rows.join(", ")));
+    }
+    text + &field("advice", &finding.advice)
+}
+
+fn who(culprit: &Culprit) -> String {
+    let mut words = Vec::new();
+    if !culprit.thread.is_empty() {
+        words.push(match culprit.tid {
+            0 => culprit.thread.clone(),
+            tid => format!("thread {} ({tid})", culprit.thread),
+        });
+    }
+    if !culprit.peer.is_empty() {
+        words.push(format!("peer {}", culprit.peer));
+    }
+    if !culprit.cgroup.is_empty() {
+        words.push(format!("cgroup {}", culprit.cgroup));
+    }
+    if !culprit.route.is_empty() {
+        words.push(format!("serving {} (request {})", culprit.route, culprit.request_id));
+    }
+    words.join(", ")
+}
+
+fn row(row: &RowRef) -> String {
+    if !row.request_id.is_empty() {
+        return format!("{} {} ({})", row.table, row.request_id, duration(row.duration_ns));
+    }
+    format!("{} tid {} at {} ({})", row.table, row.tid, row.start_time, duration(row.duration_ns))
+}

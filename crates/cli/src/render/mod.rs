@@ -1,0 +1,18 @@
+//! Text for people: tables, bars, explanations. No I/O: everything returns strings.
+
+mod bar;
+mod explanation;
+mod findings;
+mod ink;
+mod requests;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use explanation::explanation;
+pub(crate) use ink::Ink;
+pub(crate) use requests::requests;
+
+/// How wide output is when nobody looks at it, and at most.
+pub(crate) const WIDTH: usize = 100;

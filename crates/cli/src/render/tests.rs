@@ -1,0 +1,69 @@
+//! What people see, kept as text.
+
+#[path = "../../../explain/tests/common/mod.rs"]
+mod common;
+
+use insta::assert_snapshot;
+use underspan_explain::{Evidence, explain};
+
+use super::{Ink, WIDTH};
+
+fn plain(evidence: &Evidence) -> String {
+    super::explanation(&explain(evidence).unwrap(), WIDTH, Ink::new(false))
+}
+
+#[test]
+fn story_1_the_queue() {
+    assert_snapshot!(plain(&common::queue()));
+}
+
+#[test]
+fn story_2_the_pause() {
+    assert_snapshot!(plain(&common::collection()));
+}
+
+#[test]
+fn a_quiet_request() {
+    assert_snapshot!(plain(&common::quiet()));
+}
+
+#[test]
+fn an_event_loop() {
+    assert_snapshot!(plain(&common::event_loop()));
+}
+
+#[test]
+fn unknown_time_and_lost_events() {
+    assert_snapshot!(plain(&common::unknown()));
+}
+
+#[test]
+fn a_table_of_requests() {
+    let evidences = [
+        common::queue(),
+        common::collection(),
+        common::event_loop(),
+        common::unknown(),
+        common::quiet(),
+    ];
+    let rows: Vec<_> = evidences.into_iter().filter_map(|evidence| evidence.request).collect();
+    let on_a_terminal = super::requests(&rows, Some(WIDTH), Ink::new(false));
+    assert!(on_a_terminal.lines().all(|line| line.chars().count() <= WIDTH), "{on_a_terminal}");
+    let piped = super::requests(&rows, None, Ink::new(false));
+    assert_snapshot!(format!("{on_a_terminal}\n{piped}"));
+}
+
+#[test]
+fn no_line_is_too_long_and_colours_change_no_text() {
+    for evidence in [common::queue(), common::collection(), common::event_loop(), common::unknown()]
+    {
+        let explanation = explain(&evidence).unwrap();
+        for width in [80, 100] {
+            let plain = super::explanation(&explanation, width, Ink::new(false));
+            let long = plain.lines().find(|line| line.chars().count() > width);
+            assert_eq!(long, None);
+        }
+        let coloured = super::explanation(&explanation, WIDTH, Ink::new(true));
+        assert!(coloured.contains("\u{1b}["));
+    }
+}
