@@ -19,6 +19,7 @@ CASES = (
     Case("cpu"),
     Case("quota"),
     Case("storm"),
+    Case("lives"),
     Case("queueing"),
     Case("exchanges", every_python=True),
     Case("syscalls"),

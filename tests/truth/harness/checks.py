@@ -92,10 +92,24 @@ def cell(claim, seen):
     """A state's cell over the life of a thread that was in that state for this only."""
     rows = seen.of_thread("thread_states", claim)
     reported = sum(row[state + "_ns"] for row in rows for state in claim["states"])
-    error, problems = judge(reported, claim["ns"])
+    error, problems = judge(reported, claim["ns"], claim.get("ns_max"))
     if problems:
         problems.append("seen: " + ", ".join(f"{state} {ms(ns)}" for state, ns in seen.cells(rows)))
     state = "+".join(claim["states"]) + " cell"
+    return [verdict(claim, state, claim["ns"], reported, error, problems)]
+
+
+def crowd(claim, seen):
+    """Cells over many threads: none of them is missing."""
+    rows = [
+        row for row in seen.of_process("thread_states", claim) if row["ns_tid"] in claim["tids"]
+    ]
+    reported = sum(row[state + "_ns"] for row in rows for state in claim["states"])
+    error, problems = judge(reported, claim["ns"])
+    missing = set(claim["tids"]) - {row["ns_tid"] for row in rows}
+    if missing:
+        problems.append(f"{len(missing)} of {len(claim['tids'])} threads have no row")
+    state = "+".join(claim["states"]) + " cells"
     return [verdict(claim, state, claim["ns"], reported, error, problems)]
 
 

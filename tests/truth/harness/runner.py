@@ -18,6 +18,7 @@ DRIVER_STATUS = 42
 CHECKS = {
     "wait": checks.wait,
     "cell": checks.cell,
+    "crowd": checks.crowd,
     "life": checks.life,
     "gil_wait": checks.gil_wait,
     "gc_pause": checks.gc_pause,

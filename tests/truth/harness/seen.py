@@ -31,7 +31,7 @@ def numbers(row):
 
 
 class Seen:
-    """The rows of one run. Claims name processes and threads as they see themselves: by `ns_pid`."""
+    """The rows of one run. Claims name processes and threads as these see themselves (`ns_pid`)."""
 
     def __init__(self, tables, explain=None):
         self.tables = {name: [numbers(row) for row in rows] for name, rows in tables.items()}

@@ -93,7 +93,7 @@ class Phase:
         )
 
     def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
-        """Rows of `gil_wait` as long as `ns` together; run queue time may lie in one or between two."""
+        """Rows of `gil_wait`, `ns` together; run queue time may lie in one or between two."""
         self.claim(
             "gil_wait",
             ns=ns,
@@ -201,3 +201,10 @@ class Child:
         if not text:
             raise RuntimeError("a child of the workload failed; its message is above")
         return json.loads(text)
+
+    def end(self):
+        """Waits for a child that became another program, and has no result."""
+        os.close(self._read)
+        _, status = os.waitpid(self.pid, 0)
+        if status:
+            raise RuntimeError("a child of the workload failed; its message is above")

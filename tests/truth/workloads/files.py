@@ -19,7 +19,7 @@ def cold(file):
 
 
 def syncs():
-    """Each takes a fraction of a millisecond, too little for a wait row: only the cells see them."""
+    """Each takes a fraction of a millisecond: too short for a row, so only the cells see it."""
     with tempfile.TemporaryFile() as file:
         with Phase("200 small fsyncs") as phase:
             for _ in range(200):

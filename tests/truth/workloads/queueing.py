@@ -13,7 +13,7 @@ SILENCE_S = 0.6
 
 
 def one_request(path, serve, client):
-    """`serve(listener)` answers one request and returns its exchange; `client` tells when it asked."""
+    """`serve(listener)` answers one request, returns its exchange; `client` tells when it asked."""
     listener = listen()
     asking = Child(client, listener, path)
     exchanges = []

@@ -41,7 +41,7 @@ def alone():
 
 
 def together():
-    """When the quota runs out, one of two is ready and not running: from then on it is throttled."""
+    """When the quota runs out, one of two is ready, not running: from then on it is throttled."""
 
     def member():
         group.join()
