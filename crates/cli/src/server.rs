@@ -36,10 +36,24 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    log_to_stderr();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(args, global))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Warnings and errors, or what RUST_LOG asks for.
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // An error means that there is a subscriber already.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .try_init();
 }
 
 async fn serve(args: Args, global: &Global) -> anyhow::Result<()> {
