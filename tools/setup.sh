@@ -38,7 +38,6 @@ missing_packages() {
     have pkg-config || echo pkg-config
     pkg-config --exists libelf 2>/dev/null || echo libelf-dev
     pkg-config --exists zlib 2>/dev/null || echo zlib1g-dev
-    have protoc || echo protobuf-compiler     # OTLP
     have "$PYTHON" || echo python3
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     PATH=$PATH:/usr/sbin have nginx || echo nginx   # this and the next: the demo
@@ -47,10 +46,10 @@ missing_packages() {
 
 system() {
     local packages command
-    packages=$(missing_packages | tr '\n' ' ')
+    packages=$(missing_packages | xargs)
     if [ -n "$packages" ]; then
         command="apt-get install -y --no-install-recommends $packages"
-        have apt-get || die "missing: $packages(names of Debian packages). Install them, then run this again."
+        have apt-get || die "missing: $packages (names of Debian packages). Install them, then run this again."
         if [ "$(id -u)" = 0 ]; then
             as_root=()
         elif have sudo; then
@@ -62,7 +61,7 @@ system() {
         "${as_root[@]}" apt-get update -qq
         # shellcheck disable=SC2086  # a list of words
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command
-        packages=$(missing_packages | tr '\n' ' ')
+        packages=$(missing_packages | xargs)
         [ -z "$packages" ] || die "still missing after apt-get: $packages"
     fi
     have cargo || die "no Rust. Install it (https://rustup.rs), then run this again."
