@@ -61,6 +61,7 @@ def test_a_row_cut_short_stores_nothing(host):
     status, headers, text = host.ask(row_binary(1000)[:-1], query=query)
     assert (status, headers["X-ClickHouse-Exception-Code"]) == (400, "33")
     assert text.startswith(b"Code: 33. DB::Exception: Cannot read all data"), text
+    assert text.count(b"CANNOT_READ_ALL_DATA") == 1 and text.count(b"(version") == 1, text
     assert host.ok("SELECT count() FROM t") == b"0\n"
 
 
@@ -223,6 +224,8 @@ def test_formats_database_and_parameters(host):
         ("SELECT (", {}, 400, "62"),
         ("", {}, 400, "62"),
         ("SELECT 1; SELECT 2", {}, 400, "62"),
+        (b"SELECT '\xff'", {}, 400, "62"),
+        (b"INSERT INTO t\xff VALUES (1)", {}, 400, "62"),
         ("SELECT 1", {"database": "nowhere"}, 404, "81"),
         ("SELECT 1", {"no_such_setting": "1"}, 404, "115"),
         ("SELECT 1", {"a b": "1"}, 400, "36"),

@@ -8,14 +8,7 @@ from email.policy import HTTP
 from typing import BinaryIO
 
 from .compression import decode, decode_blocks
-from .errors import (
-    BAD_ARGUMENTS,
-    INCORRECT_DATA,
-    NOT_IMPLEMENTED,
-    TOO_LARGE_STRING_SIZE,
-    UNEXPECTED_END_OF_FILE,
-    StoreError,
-)
+from .errors import Code, StoreError
 
 _PIECE = 1 << 18
 
@@ -29,7 +22,7 @@ class Body:
         self._chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
         length = headers.get("Content-Length", "0").strip()
         if not length.isascii() or not length.isdigit():
-            raise StoreError.own(BAD_ARGUMENTS, f"Content-Length '{length}' is not a number")
+            raise StoreError.own(Code.BAD_ARGUMENTS, f"Content-Length '{length}' is not a number")
         self._length = int(length)
         self._encoding = headers.get("Content-Encoding", "").strip().lower()
         # Whether the stream stands behind the body, so that the connection can be kept.
@@ -47,7 +40,7 @@ class Body:
             total += len(piece)
             if total > self._limit:
                 raise StoreError.own(
-                    TOO_LARGE_STRING_SIZE,
+                    Code.TOO_LARGE_STRING_SIZE,
                     f"The body is larger than {self._limit} bytes: send smaller batches",
                 )
             yield piece
@@ -70,7 +63,7 @@ class Body:
             while size := self._chunk_size():
                 yield from self._exactly(size)
                 if self._stream.readline(3).strip():
-                    raise StoreError.own(INCORRECT_DATA, "A chunk is longer than it says")
+                    raise StoreError.own(Code.INCORRECT_DATA, "A chunk is longer than it says")
             while self._stream.readline(8192).strip():
                 pass  # trailers
         else:
@@ -81,17 +74,19 @@ class Body:
     def _chunk_size(self) -> int:
         line = self._stream.readline(1024).split(b";")[0].strip()
         if not line:
-            raise StoreError.own(UNEXPECTED_END_OF_FILE, "The body ended before its last chunk")
+            raise StoreError.own(
+                Code.UNEXPECTED_END_OF_FILE, "The body ended before its last chunk"
+            )
         try:
             return int(line, 16)
         except ValueError:
-            raise StoreError.own(INCORRECT_DATA, "A chunk has no size") from None
+            raise StoreError.own(Code.INCORRECT_DATA, "A chunk has no size") from None
 
     def _exactly(self, size: int) -> Iterator[bytes]:
         while size:
             piece = self._stream.read(min(size, _PIECE))
             if not piece:
-                raise StoreError.own(UNEXPECTED_END_OF_FILE, "The body ended too early")
+                raise StoreError.own(Code.UNEXPECTED_END_OF_FILE, "The body ended too early")
             size -= len(piece)
             yield piece
 
@@ -101,13 +96,16 @@ def form_fields(content_type: str, body: bytes) -> dict[str, str]:
     head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
     message = BytesParser(policy=HTTP).parsebytes(head + body)
     if not message.is_multipart():
-        raise StoreError.own(BAD_ARGUMENTS, "The multipart body has no parts: check its boundary")
+        raise StoreError.own(
+            Code.BAD_ARGUMENTS, "The multipart body has no parts: check its boundary"
+        )
     fields = {}
     for part in message.iter_parts():
         name = part.get_param("name", header="Content-Disposition")
         if part.get_filename() is not None or name is None:
             raise StoreError.own(
-                NOT_IMPLEMENTED, "External tables are not spoken here: insert into a table first"
+                Code.NOT_IMPLEMENTED,
+                "External tables are not spoken here: insert into a table first",
             )
         fields[str(name)] = part.get_payload(decode=True).decode("utf-8", "surrogateescape")
     return fields

@@ -11,13 +11,7 @@ import lz4.frame
 import zstandard
 from clickhouse_cityhash.cityhash import CityHash128
 
-from .errors import (
-    CANNOT_DECOMPRESS,
-    CHECKSUM_DOESNT_MATCH,
-    UNEXPECTED_END_OF_FILE,
-    UNKNOWN_COMPRESSION_METHOD,
-    StoreError,
-)
+from .errors import Code, StoreError
 
 _DECODERS = {
     "gzip": lambda: zlib.decompressobj(zlib.MAX_WBITS | 16),
@@ -44,7 +38,7 @@ def decode(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     new = _DECODERS.get(encoding)
     if new is None:
         raise StoreError.own(
-            UNKNOWN_COMPRESSION_METHOD,
+            Code.UNKNOWN_COMPRESSION_METHOD,
             f"Unknown Content-Encoding '{encoding}': use one of {', '.join(_DECODERS)}",
         )
     decoder = None
@@ -59,9 +53,11 @@ def decode(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
                     chunk, decoder = decoder.unused_data or b"", None
     except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
         message = f"The body is not {encoding}, or is damaged: {error}"
-        raise StoreError.own(CANNOT_DECOMPRESS, message) from error
+        raise StoreError.own(Code.CANNOT_DECOMPRESS, message) from error
     if decoder is not None:
-        raise StoreError.own(UNEXPECTED_END_OF_FILE, f"The body ends inside a {encoding} frame")
+        raise StoreError.own(
+            Code.UNEXPECTED_END_OF_FILE, f"The body ends inside a {encoding} frame"
+        )
 
 
 def accepted_encoding(header: str) -> str | None:
@@ -96,7 +92,7 @@ def decode_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield _decode_block(bytes(buffer[:size]))
             del buffer[:size]
     if buffer:
-        raise StoreError.own(UNEXPECTED_END_OF_FILE, "The body ends inside a compressed block")
+        raise StoreError.own(Code.UNEXPECTED_END_OF_FILE, "The body ends inside a compressed block")
 
 
 def _block_size(buffer: bytearray) -> int:
@@ -106,7 +102,7 @@ def _block_size(buffer: bytearray) -> int:
     _, compressed, plain = _HEADER.unpack_from(buffer, _CHECKSUM.size)
     if not _HEADER.size <= compressed <= _LARGEST_BLOCK or plain > _LARGEST_BLOCK:
         raise StoreError.own(
-            CANNOT_DECOMPRESS,
+            Code.CANNOT_DECOMPRESS,
             "The body is not in ClickHouse's compressed format; leave out decompress=1",
         )
     return _CHECKSUM.size + compressed
@@ -116,7 +112,8 @@ def _decode_block(block: bytes) -> bytes:
     covered = block[_CHECKSUM.size :]
     if _checksum(covered) != block[: _CHECKSUM.size]:
         raise StoreError.own(
-            CHECKSUM_DOESNT_MATCH, "Checksum doesn't match: corrupted data in a compressed block"
+            Code.CHECKSUM_DOESNT_MATCH,
+            "Checksum doesn't match: corrupted data in a compressed block",
         )
     method, _, plain = _HEADER.unpack_from(covered)
     data = covered[_HEADER.size :]
@@ -127,11 +124,11 @@ def _decode_block(block: bytes) -> bytes:
             return zstandard.ZstdDecompressor().decompress(data, max_output_size=plain)
     except (lz4.block.LZ4BlockError, zstandard.ZstdError) as error:
         message = f"Cannot decompress a block: {error}"
-        raise StoreError.own(CANNOT_DECOMPRESS, message) from error
+        raise StoreError.own(Code.CANNOT_DECOMPRESS, message) from error
     if method == _NONE:
         return data
     raise StoreError.own(
-        UNKNOWN_COMPRESSION_METHOD, f"Unknown compression method 0x{method:02x} in a block"
+        Code.UNKNOWN_COMPRESSION_METHOD, f"Unknown compression method 0x{method:02x} in a block"
     )
 
 

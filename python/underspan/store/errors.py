@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
-# ClickHouse's numbers for the errors this host raises itself.
-SYNTAX_ERROR = 62
-CANNOT_DECOMPRESS = 271
-CHECKSUM_DOESNT_MATCH = 40
-BAD_ARGUMENTS = 36
-NOT_IMPLEMENTED = 48
-UNKNOWN_COMPRESSION_METHOD = 89
-INCORRECT_DATA = 117
-ABORTED = 236
-UNEXPECTED_END_OF_FILE = 3
-TOO_LARGE_STRING_SIZE = 131
-AUTHENTICATION_FAILED = 516
 
-_NAMES = {
-    SYNTAX_ERROR: "SYNTAX_ERROR",
-    CANNOT_DECOMPRESS: "CANNOT_DECOMPRESS",
-    CHECKSUM_DOESNT_MATCH: "CHECKSUM_DOESNT_MATCH",
-    BAD_ARGUMENTS: "BAD_ARGUMENTS",
-    NOT_IMPLEMENTED: "NOT_IMPLEMENTED",
-    UNKNOWN_COMPRESSION_METHOD: "UNKNOWN_COMPRESSION_METHOD",
-    INCORRECT_DATA: "INCORRECT_DATA",
-    ABORTED: "ABORTED",
-    UNEXPECTED_END_OF_FILE: "UNEXPECTED_END_OF_FILE",
-    TOO_LARGE_STRING_SIZE: "TOO_LARGE_STRING_SIZE",
-    AUTHENTICATION_FAILED: "AUTHENTICATION_FAILED",
-}
+class Code(IntEnum):
+    """ClickHouse's numbers and names of the errors that this host raises itself."""
+
+    UNEXPECTED_END_OF_FILE = 3
+    BAD_ARGUMENTS = 36
+    CHECKSUM_DOESNT_MATCH = 40
+    NOT_IMPLEMENTED = 48
+    SYNTAX_ERROR = 62
+    UNKNOWN_COMPRESSION_METHOD = 89
+    INCORRECT_DATA = 117
+    TOO_LARGE_STRING_SIZE = 131
+    ABORTED = 236
+    CANNOT_DECOMPRESS = 271
+    SYSTEM_ERROR = 425
+    AUTHENTICATION_FAILED = 516
+    STD_EXCEPTION = 1001
+
 
 # The statuses ClickHouse's HTTP handler gives; any other code is a 500.
 _STATUS = {
@@ -44,7 +37,7 @@ _STATUS = {
 }
 
 _CODE = re.compile(r"Code: (\d+)\. DB::\w*Exception: ")
-_NAME = re.compile(r"\. ?\([A-Z0-9_]+\)\s*$")
+_WRAPPED_END = re.compile(r"(?: \(version [^)]*\))?\. ?\([A-Z0-9_]+\)\s*$")
 
 
 class StoreError(Exception):
@@ -52,14 +45,14 @@ class StoreError(Exception):
 
     def __init__(self, code: int, text: str, status: int | None = None) -> None:
         super().__init__(text)
-        self.code = code
+        self.code = int(code)
         self.text = text
         self.status = status or _STATUS.get(code, 500)
 
     @classmethod
-    def own(cls, code: int, text: str, status: int | None = None) -> StoreError:
+    def own(cls, code: Code, text: str, status: int | None = None) -> StoreError:
         """An error of this host, worded as ClickHouse words its own."""
-        return cls(code, f"Code: {code}. DB::Exception: {text} ({_NAMES[code]})", status)
+        return cls(code, f"Code: {code:d}. DB::Exception: {text} ({code.name})", status)
 
     @classmethod
     def of_engine(cls, error: Exception) -> StoreError:
@@ -72,5 +65,5 @@ class StoreError(Exception):
         # An error while reading inserted data is wrapped once more, with the same code.
         inner = _CODE.match(text, first.end() - first.start())
         if inner and inner.group(1) == first.group(1):
-            text = _NAME.sub("", text[inner.start() :])
+            text = _WRAPPED_END.sub("", text[inner.start() :])
         return cls(int(first.group(1)), text)

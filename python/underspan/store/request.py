@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
-from .errors import AUTHENTICATION_FAILED, BAD_ARGUMENTS, StoreError
+from .errors import Code, StoreError
 
 # Parameters of the interface itself. Any other one is a setting. What is not read anywhere is
 # accepted and has no effect: there are no sessions, quotas or roles, and results come whole.
@@ -47,7 +47,9 @@ class Parameters:
             elif _SETTING_NAME.match(name):
                 self.settings[name] = value
             else:
-                raise StoreError.own(BAD_ARGUMENTS, f"'{name}' cannot be the name of a setting")
+                raise StoreError.own(
+                    Code.BAD_ARGUMENTS, f"'{name}' cannot be the name of a setting"
+                )
 
     def get(self, name: str) -> str:
         return self.transport.get(name, "")
@@ -61,10 +63,10 @@ def authorise(token: str, headers: Mapping[str, str], parameters: Parameters) ->
     given = _password(headers, parameters)
     if given is None:
         text = "Authentication failed: send this store's token (file 'token' in its data folder)"
-        raise StoreError.own(AUTHENTICATION_FAILED, f"{text} as the password", 401)
+        raise StoreError.own(Code.AUTHENTICATION_FAILED, f"{text} as the password", 401)
     if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
         text = "Authentication failed: wrong token; this store's is in the file 'token'"
-        raise StoreError.own(AUTHENTICATION_FAILED, f"{text} of its data folder")
+        raise StoreError.own(Code.AUTHENTICATION_FAILED, f"{text} of its data folder")
 
 
 def _password(headers: Mapping[str, str], parameters: Parameters) -> str | None:

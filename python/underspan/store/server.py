@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import threading
 import traceback
 import uuid
-from collections.abc import Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from .body import Body, form_fields
+from .body import Body
 from .compression import accepted_encoding, encode, encode_blocks
-from .engine import Answer, Engine, Query
-from .errors import ABORTED, INCORRECT_DATA, StoreError
+from .engine import Answer, Engine
+from .errors import Code, StoreError
+from .execute import execute
 from .request import Parameters, authorise
-from .statement import Insert, parse_insert, refuse_several, result_format
 
 # A connection that says nothing for so long is closed. Clients drop idle ones much sooner, so the
 # two never race.
 IDLE_SECONDS = 120
-_DEFAULT_FORMAT = "TabSeparated"
 _CONTENT_TYPES = {
     "TabSeparated": "text/tab-separated-values; charset=UTF-8",
     "TSV": "text/tab-separated-values; charset=UTF-8",
@@ -102,84 +99,38 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.begin():
             self.close_connection = True
             text = "The store is shutting down: try again when it is back"
-            self._send_error(StoreError.own(ABORTED, text))
+            self._send_error(StoreError.own(Code.ABORTED, text))
             return
         body = None
         try:
             body = Body(self.rfile, self.headers, self.server.body_limit)
-            self._execute(body, readonly)
+            self._serve(body, readonly)
         except StoreError as error:
             self._fail(error, body)
         except (ConnectionError, TimeoutError):
             # The client went away or fell silent; nobody is left to answer.
             self.close_connection = True
         except Exception as error:
-            # A defect here, or a system short of memory: the client must hear of it.
+            # A system short of memory or files, or a defect here: the client must hear of it.
             traceback.print_exc()
-            text = f"Code: 1001. DB::Exception: {type(error).__name__}: {error} (STD_EXCEPTION)"
-            self._fail(StoreError(1001, text), body)
+            code = (
+                Code.SYSTEM_ERROR
+                if isinstance(error, (OSError, MemoryError))
+                else Code.STD_EXCEPTION
+            )
+            self._fail(StoreError.own(code, f"{type(error).__name__}: {error}"), body)
         finally:
             self.server.end()
 
-    def _execute(self, body: Body, readonly: bool) -> None:
+    def _serve(self, body: Body, readonly: bool) -> None:
         url = urlsplit(self.path)
         parameters = Parameters.from_url(url.query)
         authorise(self.server.token, self.headers, parameters)
         if url.path != "/":
             text = f"There is no {url.path} here: statements go to /, health checks to /ping"
             raise StoreError(0, text, HTTPStatus.NOT_FOUND)
-        blocks = parameters.flag("decompress")
-        content_type = self.headers.get("Content-Type", "")
-        if content_type.lower().startswith("multipart/form-data"):
-            parameters.add(form_fields(content_type, b"".join(body.read(blocks))))
-        text = parameters.get("query").encode("utf-8", "surrogateescape")
-        # Only the rows of an INSERT may be large: they go to a file, never into the statement.
-        insert = parse_insert(text)
-        rest: Iterable[bytes] = body.read(blocks) if not body.finished else ()
-        if insert is None:
-            text = b"\n".join(part for part in (text, b"".join(rest)) if part.strip())
-            rest = ()
-            insert = parse_insert(text)
-        query = self._query(text, parameters, readonly)
-        if insert:
-            answer = self._insert(insert, text, rest, query)
-        else:
-            refuse_several(text)
-            answer = self.server.engine.run(query)
-        self._send_answer(answer, result_format(text, query.format), parameters)
-
-    def _query(self, text: bytes, parameters: Parameters, readonly: bool) -> Query:
-        default = parameters.get("default_format") or self.headers.get("X-ClickHouse-Format")
-        if not text.strip():
-            raise StoreError.own(62, "Syntax error: Empty query: send it as the body or ?query=")
-        return Query(
-            text="" if parse_insert(text) else text.decode("utf-8", "surrogateescape"),
-            format=default or _DEFAULT_FORMAT,
-            database=parameters.get("database") or self.headers.get("X-ClickHouse-Database", ""),
-            settings=parameters.settings,
-            params=parameters.params,
-            readonly=readonly,
-        )
-
-    def _insert(self, insert: Insert, text: bytes, rest: Iterable[bytes], query: Query) -> Answer:
-        rows = os.memfd_create("underspan-insert", os.MFD_CLOEXEC)
-        try:
-            with open(rows, "wb", closefd=False) as file:
-                file.write(text[insert.data_start :])
-                for piece in rest:
-                    file.write(piece)
-            query.text = insert.reading(f"/proc/self/fd/{rows}")
-            answer = self.server.engine.insert(query)
-        finally:
-            os.close(rows)
-        expected = self.headers.get("X-Underspan-Rows")
-        if expected is not None and expected != str(answer.written_rows):
-            raise StoreError.own(
-                INCORRECT_DATA,
-                f"{expected} rows were sent and {answer.written_rows} written: the sender's count"
-                " or its rows are wrong; do not send them again",
-            )
-        return answer
+        answer, format = execute(self.server.engine, body, self.headers, parameters, readonly)
+        self._send_answer(answer, format, parameters)
 
     def _send_answer(self, answer: Answer, format: str, parameters: Parameters) -> None:
         data = answer.data

@@ -1,7 +1,7 @@
 """What must be known of a statement before the engine sees it: is it an INSERT with data behind it?
 
 ClickHouse sends an INSERT's rows after the statement's text, in the body or behind ``FORMAT name``.
-The rows are binary, so the statement is cut in front of them, and the engine reads them from a file.
+The rows are binary, so the statement is cut in front of them; the engine reads them from a file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .errors import SYNTAX_ERROR, StoreError
+from .errors import Code, StoreError
 
 _TOKEN = re.compile(
     rb"""
@@ -75,7 +75,9 @@ def parse_insert(text: bytes) -> Insert | None:
         elif word == b"FORMAT":
             name = next(tokens, None)
             if name is None or name.lastgroup != "name":
-                raise StoreError.own(SYNTAX_ERROR, "Syntax error: expected a format after FORMAT")
+                raise StoreError.own(
+                    Code.SYNTAX_ERROR, "Syntax error: expected a format after FORMAT"
+                )
             end = _skip_line_end(text, name.end())
             return _insert(text, token.start(), settings_start, name.group().decode(), end)
     return None
@@ -83,8 +85,8 @@ def parse_insert(text: bytes) -> Insert | None:
 
 def _insert(text: bytes, end: int, settings_start: int | None, format: str, data: int) -> Insert:
     target_end = end if settings_start is None else settings_start
-    settings = text[target_end:end].decode()
-    return Insert(text[:target_end].decode().rstrip(), settings.strip(), format, data)
+    target, settings = utf8(text[:target_end]), utf8(text[target_end:end])
+    return Insert(target.rstrip(), settings.strip(), format, data)
 
 
 def _skip_line_end(text: bytes, start: int) -> int:
@@ -97,6 +99,14 @@ def _word(token: re.Match[bytes] | None) -> bytes:
     return b"" if token is None or token.lastgroup != "name" else token.group().upper()
 
 
+def utf8(text: bytes) -> str:
+    """The statement as text."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise StoreError.own(Code.SYNTAX_ERROR, f"The statement is not UTF-8: {error}") from error
+
+
 def refuse_several(text: bytes) -> None:
     """Refuses several statements at once, as ClickHouse's HTTP interface does."""
     if b";" not in text:
@@ -105,7 +115,8 @@ def refuse_several(text: bytes) -> None:
     for token in _tokens(text):
         if ended and token.group() != b";":
             raise StoreError.own(
-                SYNTAX_ERROR, "Syntax error: Multi-statements are not allowed: send one at a time"
+                Code.SYNTAX_ERROR,
+                "Syntax error: Multi-statements are not allowed: send one at a time",
             )
         ended = ended or token.group() == b";"
 
