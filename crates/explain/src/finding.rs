@@ -1,6 +1,7 @@
 //! What comes out of a rule.
 
 use serde::Serialize;
+use underspan_model::State;
 
 /// Time that nobody asked for (queues, collections, locks, CPU shortage) is a finding from here on.
 /// Below ten milliseconds a client notices nothing, and below a twentieth removing it changes nothing.
@@ -137,6 +138,33 @@ impl Kind {
                 | PipeIpc
                 | ChildWait
         )
+    }
+
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        use Kind::*;
+        match self {
+            AcceptQueue => "accept_queue",
+            Handoff => "handoff",
+            LoopLag => "loop_lag",
+            GcWait => State::GcWait.name(),
+            GcRun => State::GcRun.name(),
+            GilWait => State::GilWait.name(),
+            LockWait => State::LockWait.name(),
+            Runnable => State::Runnable.name(),
+            Throttled => State::Throttled.name(),
+            Running => State::Running.name(),
+            NetRead => State::NetRead.name(),
+            NetWrite => State::NetWrite.name(),
+            NetConnect => State::NetConnect.name(),
+            PollWait => State::PollWait.name(),
+            DiskIo => State::DiskIo.name(),
+            PageFault => State::PageFault.name(),
+            Sleep => State::Sleep.name(),
+            PipeIpc => State::PipeIpc.name(),
+            ChildWait => State::ChildWait.name(),
+            Other => State::Other.name(),
+        }
     }
 
     /// From when on it is a finding.

@@ -1,5 +1,7 @@
 //! What holds for every explanation, whatever the rows say.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! What must be found, and what must not.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
@@ -241,6 +243,7 @@ fn each_state_has_its_kind() {
     for (state, kind) in kinds {
         let finding = only(&of(handler(&[(state, 500)])));
         assert_eq!(finding.kind, kind);
+        assert_eq!(kind.name(), state.name());
         assert_eq!(serde_json::to_value(kind).unwrap(), state.name());
     }
 }

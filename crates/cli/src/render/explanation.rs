@@ -1,22 +1,25 @@
 //! `underspan explain`: one request, from top to bottom.
 
-use underspan_explain::words::{count, duration, percent};
+use underspan_explain::words::{self, count, duration, percent};
 use underspan_explain::{Explanation, Match, Part};
 use underspan_model::State;
 
 use super::bar::{cells, per_mille};
 use super::findings::findings;
-use super::text::{bytes, instant, wrapped};
-use super::{Ink, requests};
+use super::text::{bytes, cut_end, instant, wrapped};
+use super::{Ink, WIDTH, requests};
 
 /// Letters stand for the parts where there are no colours.
 const KEYS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
+/// Where a part's label begins in the table.
+const LABEL_AT: usize = 41;
+
 /// The whole explanation, at most `width` wide.
 pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
-    let mut text = header(it, ink);
+    let mut text = header(it, width, ink);
     text += "\n";
-    text += &spans(it, ink);
+    text += &spans(it, width, ink);
     text += &section("Window", ink);
     text += &window(it, width, ink);
     text += &section("Where the time went", ink);
@@ -44,6 +47,9 @@ pub(super) fn hanging(
 ) -> String {
     let indent = prefix.chars().count();
     let lines = wrapped(text, width.saturating_sub(indent).max(20));
+    if lines.is_empty() {
+        return paint(prefix.trim_end()) + "\n";
+    }
     let lines = lines.iter().enumerate().map(|(n, line)| {
         let start = if n == 0 { prefix.to_owned() } else { " ".repeat(indent) };
         paint(&format!("{start}{line}")) + "\n"
@@ -51,7 +57,7 @@ pub(super) fn hanging(
     lines.collect()
 }
 
-fn header(it: &Explanation, ink: Ink) -> String {
+fn header(it: &Explanation, width: usize, ink: Ink) -> String {
     let request = &it.request;
     let status = match request.status {
         0 => String::from("no status"),
@@ -66,57 +72,54 @@ fn header(it: &Explanation, ink: Ink) -> String {
         0 => String::from("first request of its connection"),
         n => format!("request {} of its connection", u64::from(n) + 1),
     };
-    format!(
-        "{} → {status}\n{}\n{}, thread {} ({}) of {} ({}) on {}\n{}\n",
-        ink.bold(&requests::route(request)),
-        ink.dim(&ids),
+    let who = format!(
+        "{}, thread {} ({}) of {} ({}) on {}",
         instant(request.start_time),
         request.thread,
         request.tid,
         request.process,
         request.pid,
         request.host,
-        ink.dim(&format!(
-            "client {}, {nth}, {} in, {} out",
-            request.peer,
-            bytes(request.bytes_in),
-            bytes(request.bytes_out)
-        )),
-    )
+    );
+    let client = format!(
+        "client {}, {nth}, {} in, {} out",
+        request.peer,
+        bytes(request.bytes_in),
+        bytes(request.bytes_out)
+    );
+    format!("{} → {status}\n{}\n", ink.bold(&requests::route(request)), ink.dim(&ids))
+        + &hanging("", &who, width, str::to_owned)
+        + &hanging("", &client, width, |line| ink.dim(line))
 }
 
-fn spans(it: &Explanation, ink: Ink) -> String {
+fn spans(it: &Explanation, width: usize, ink: Ink) -> String {
     let view = &it.spans;
     let whole = it.client_wait_ns;
     let row = |label: &str, ns: u64, rest: &str| {
-        let rest = if rest.is_empty() { String::new() } else { format!("   {}", ink.dim(rest)) };
-        format!("{label:<19}{:>11}{rest}\n", duration(ns))
+        hanging(&format!("{label:<19}{:>11}   ", duration(ns)), rest, width, str::to_owned)
     };
-    let mut text = ink.bold(row("The client waited", whole, "").trim_end()) + "\n";
+    let waited = format!("{:<19}{:>11}", "The client waited", duration(whole));
+    let mut text = ink.bold(&waited) + "\n";
     let Some(root) = it.root() else {
-        return text
-            + &format!("{:<19}{:>11}\n", "The spans say", "nothing")
-            + &ink.dim("no span was found for this request: all of it is hidden\n");
+        text += &format!("{:<19}{:>11}\n", "The spans say", "nothing");
+        text += &ink.dim("no span was found for this request: all of it is hidden");
+        return text + "\n";
     };
     let matched = match view.matched {
         Match::Traceparent => "matched by its traceparent",
         Match::TraceId => "matched by trace id",
         Match::Thread | Match::None => "matched by thread and time: low confidence",
     };
-    let service = if root.service.is_empty() { "" } else { &root.service };
     text += &row(
         "The spans say",
         root.duration_ns,
-        &format!("span {} of {service}, {matched}", root.name),
+        &format!("span {} of {}, {matched}", root.name, root.service),
     );
-    let visible = format!(
-        "{:>7}  in {}",
-        percent(view.visible_ns, whole),
-        count(view.children, "child span")
-    );
+    let visible =
+        format!("{}, in {}", percent(view.visible_ns, whole), count(view.children, "child span"));
     text += &row("  visible", view.visible_ns, &visible);
     let hidden = format!(
-        "{:>7}  before the span {}, inside {}, after {}",
+        "{}, before the span {}, inside {}, after {}",
         percent(view.hidden_ns, whole),
         duration(view.before_ns),
         duration(view.inside_ns),
@@ -125,7 +128,7 @@ fn spans(it: &Explanation, ink: Ink) -> String {
     text += &row("  hidden", view.hidden_ns, &hidden);
     if view.masked_ns > 0 {
         let masked = format!(
-            "{:>7}  inside child spans, but the thread was held up (see findings)",
+            "{}, inside child spans, but the thread was held up (see findings)",
             percent(view.masked_ns, whole)
         );
         text += &row("  misleading", view.masked_ns, &masked);
@@ -156,7 +159,9 @@ fn window(it: &Explanation, width: usize, ink: Ink) -> String {
             format!("{swatch} {label} {} ({})", duration(*ns), percent(*ns, it.client_wait_ns))
         })
         .collect();
-    format!("  {bar}\n  {}\n", legend.join("   "))
+    // On a narrow terminal one phase a line.
+    let between = if width < WIDTH { "\n  " } else { "   " };
+    format!("  {bar}\n  {}\n", legend.join(between))
 }
 
 /// Every part of the request as one bar and as a table that sums to it.
@@ -175,16 +180,17 @@ fn ledger(it: &Explanation, width: usize, ink: Ink) -> String {
         .map(|(n, (part, cells))| ink.part(part.part, &key(n).repeat(cells)))
         .collect();
     let mut text = format!("  {bar}\n");
-    let room = width.saturating_sub(86).clamp(8, 24);
-    let bars = parts.iter().map(|part| cells(&[part.ns, it.client_wait_ns - part.ns], room)[0]);
-    for (n, ((part, share), length)) in parts.iter().zip(per_mille(&ns)).zip(bars).enumerate() {
+    // Room for the longest label, and what is left for bars.
+    let room = width.saturating_sub(LABEL_AT + 50).min(24);
+    for (n, (part, share)) in parts.iter().zip(per_mille(&ns)).enumerate() {
+        let length = (words::fraction(part.ns, it.client_wait_ns) * room as f64).round() as usize;
         let line = format!(
-            "  {} {:<13}{:>13} {:>6.1} %  {:<49}{}",
+            "  {} {:<13}{:>13} {:>6.1} %  {:<49} {}",
             ink.part(part.part, &key(n)),
             part.part,
             duration(part.ns),
             share as f64 / 10.0,
-            label(part.part),
+            cut_end(label(part.part), width.saturating_sub(LABEL_AT)),
             ink.part(part.part, &"▇".repeat(length)),
         );
         text += line.trim_end();

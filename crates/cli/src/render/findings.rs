@@ -27,9 +27,13 @@ fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: In
         Relation::Unknown => ink.warn("culprit unknown"),
     };
     let parts: Vec<_> = finding.parts.iter().map(|p| p.part).collect();
+    let of = match parts.as_slice() {
+        [part] if *part == finding.kind.name() => String::new(),
+        parts => format!(" ({})", parts.join(" + ")),
+    };
     let mut text = format!(
-        "  {number}. {}  {} ({})  {relation}\n",
-        ink.bold(&parts.join(" + ")),
+        "  {number}. {}{of}  {} ({})  {relation}\n",
+        ink.bold(finding.kind.name()),
         duration(finding.ns),
         percent(finding.ns, it.client_wait_ns)
     );

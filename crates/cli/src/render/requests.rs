@@ -6,7 +6,7 @@ use super::Ink;
 use super::text::{cut_end, cut_start, time_of_day};
 
 /// What stands before route and thread, and the gaps; see [`head`].
-const FIXED: usize = 78;
+const FIXED: usize = 80;
 
 /// A table as wide as `width`; without one, nothing is cut.
 pub(crate) fn requests(rows: &[Request], width: Option<usize>, ink: Ink) -> String {
@@ -22,18 +22,18 @@ pub(crate) fn requests(rows: &[Request], width: Option<usize>, ink: Ink) -> Stri
 
 fn head(route: usize, thread: usize) -> String {
     format!(
-        "{:<8} {:>9} {:>7} {:>8} {:>8}  {:<15} {:<route$} {:>4} {:<thread$} ID",
-        "TIME", "TOTAL ms", "ACCEPT", "HANDOFF", "HANDLER", "MOSTLY", "REQUEST", "", "THREAD"
+        "{:<8} {:>8} {:>6} {:>7} {:>7}  {:<14} {:<route$} {:>4} {:<thread$} ID",
+        "TIME", "TOTAL ms", "ACCEPT", "HANDOFF", "HANDLER", "MOSTLY", "REQUEST", "HTTP", "THREAD"
     )
 }
 
 fn line(row: &Request, route_width: usize, thread_width: usize, ink: Ink) -> String {
     let (mostly, share) = mostly(row);
-    let mostly_text = format!("{:<15}", format!("{mostly} {share:.0} %"));
+    let mostly_text = format!("{:<14}", format!("{mostly} {share:.0}%"));
     let status = if row.status == 0 { String::from("-") } else { row.status.to_string() };
     let status = format!("{status:>4}");
     format!(
-        "{:<8} {:>9} {:>7} {:>8} {:>8}  {} {:<route_width$} {} {:<thread_width$} {}",
+        "{} {:>8} {:>6} {:>7} {:>7}  {} {:<route_width$} {} {:<thread_width$} {}",
         ink.dim(&time_of_day(row.start_time)),
         ms(row.duration_ns),
         ms(row.accept_queue_ns),

@@ -48,11 +48,16 @@ impl<'a> Pool<'a> {
             .map(|(tid, cover)| (tid, cover.bridged(SWITCH_NS).intersect(at).total()))
             .collect();
 
-        // Rates over the handoff, or the second before its end where it was shorter.
-        let end = case.window.handoff.end;
-        let span = case.window.handoff.len().max(1_000_000_000);
-        let observed = Interval::between(end.saturating_sub(span), end);
         let whole = |r: &Request| Interval::new(r.start_time, r.duration_ns);
+        let ready = case.window.whole.start;
+        let ahead: Vec<_> = siblings.iter().filter(|s| whole(s).contains(ready)).collect();
+
+        // Rates from when the first of those ahead came until this one was read, or over the second
+        // before that where it was shorter.
+        let end = case.window.handoff.end;
+        let first = ahead.iter().map(|s| s.start_time).min().unwrap_or(ready);
+        let begin = first.min(ready).min(end.saturating_sub(1_000_000_000));
+        let observed = Interval::between(begin, end);
         let arrived = siblings.iter().filter(|s| observed.contains(s.start_time)).count() + 1;
         let present: f64 =
             siblings.iter().map(|s| whole(s).overlap(observed).len() as f64).sum::<f64>()
@@ -60,9 +65,8 @@ impl<'a> Pool<'a> {
         let handlers: u128 =
             served.iter().map(|(_, s)| u128::from(Window::of(s).handler.len())).sum();
         let mean = handlers / u128::try_from(served.len().max(1)).unwrap_or(1);
-        let ready = case.window.whole.start;
         Pool {
-            ahead: siblings.iter().filter(|s| whole(s).contains(ready)).count(),
+            ahead: ahead.len(),
             arrivals_per_second: arrived as f64 / (observed.len().max(1) as f64 / 1e9),
             mean_handler_ns: u64::try_from(mean).unwrap_or(u64::MAX),
             concurrency: present / observed.len().max(1) as f64,
