@@ -1,6 +1,7 @@
 """Truth tests: `python3 tests/truth --help`."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
@@ -9,7 +10,7 @@ import tempfile
 
 from harness import interpreters, report, runner
 from harness.cases import CASES
-from harness.underspan import Underspan, Unusable, preflight
+from harness.underspan import Underspan, Unusable, embedded_store, preflight
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WANTED = ", ".join(interpreters.WANTED)
@@ -69,7 +70,7 @@ def play(args, folder):
             made = runner.rehearse(cases, python, place)
         else:
             log = os.path.join(place, "underspan.log")
-            underspan = Underspan(args.underspan, os.path.join(place, "store"), log)
+            underspan = Underspan(args.underspan, os.path.join(folder, "store"), log)
             made = runner.judge(cases, python, place, underspan)
         print(report.to_text(made), flush=True)
         lines += made
@@ -83,11 +84,13 @@ def play(args, folder):
 def main():
     args = options()
     try:
-        if not args.rehearse:
-            preflight(args.underspan)
-        if args.keep:
-            return play(args, args.keep)
-        with tempfile.TemporaryDirectory(prefix="underspan-truth-") as folder:
+        with contextlib.ExitStack() as stack:
+            folder = args.keep
+            if folder is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="truth-"))
+            if not args.rehearse:
+                preflight(args.underspan)
+                stack.enter_context(embedded_store(os.path.join(folder, "store")))
             return play(args, folder)
     except Unusable as error:
         print(f"truth: {error}", file=sys.stderr)

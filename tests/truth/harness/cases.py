@@ -6,7 +6,8 @@ import pathlib
 WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
 
 # every_python: what is tested depends on the interpreter, so even --quick runs it on each.
-Case = collections.namedtuple("Case", "name every_python", defaults=(False,))
+# attach: the process is alive before it is watched, with `agent --pid` instead of `run`.
+Case = collections.namedtuple("Case", "name every_python attach", defaults=(False, False))
 
 CASES = (
     Case("sleep", every_python=True),
@@ -25,6 +26,7 @@ CASES = (
     Case("syscalls"),
     Case("prefork"),
     Case("quiet", every_python=True),
+    Case("attach", every_python=True, attach=True),
 )
 
 

@@ -6,8 +6,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
-from . import checks, requests
+from . import checks, driver, requests
 from .cases import source
 from .seen import TABLES, Seen
 from .underspan import Unusable
@@ -28,10 +29,6 @@ CHECKS = {
     "no_request": requests.no_request,
     "no_finding": requests.no_finding,
 }
-LOST = """
-    SELECT tracker, reason, toUInt32(sum(count)) AS lost FROM lost_events
-    GROUP BY tracker, reason HAVING lost > 0
-"""
 
 Line = collections.namedtuple("Line", "case python verdict")
 # done: when it ran and how it ended, as the driver wrote it down.
@@ -52,24 +49,49 @@ def plan(cases, interpreter, folder):
         yield {"case": case.name, "argv": argv, "claims": place + ".claims", "log": place + ".log"}
 
 
-def play(cases, interpreter, folder, run):
+def play(steps, folder, run):
     """Has `run` run the driver with a plan. Returns the exit status and what was played."""
-    steps = list(plan(cases, interpreter, folder))
     plan_path, done_path = os.path.join(folder, "plan.json"), os.path.join(folder, "done.json")
     with open(plan_path, "w") as out:
         json.dump(steps, out)
     status = run([sys.executable, str(DRIVER), plan_path, done_path])
     if not os.path.exists(done_path):
         raise Unusable(f"the workloads did not run to their end (status {status}); see {folder}")
-    played = []
     with open(done_path) as text:
-        for step, done in zip(steps, json.load(text)):
-            claims = []
-            if os.path.exists(step["claims"]):
-                with open(step["claims"]) as lines:
-                    claims = [dict(json.loads(line), case=done) for line in lines]
-            played.append(Played(step["case"], step["log"], done, claims))
-    return status, played
+        return status, [played(step, done) for step, done in zip(steps, json.load(text))]
+
+
+def play_attached(step, underspan):
+    """Starts a workload, has it watched, and only then lets it go on."""
+    begin = time.time_ns()
+    with open(step["log"], "wb") as log:
+        environment = dict(os.environ, TRUTH_CLAIMS=step["claims"])
+        process = subprocess.Popen(step["argv"], stdout=log, stderr=log, env=environment)
+    try:
+        wait_for(step["claims"] + ".ready", process)
+        with underspan.attached(process.pid):
+            open(step["claims"] + ".go", "w").close()
+            status = process.wait(driver.TIME_LIMIT_S)
+    finally:
+        process.kill()
+    end = time.time_ns()
+    return played(step, {"driver": 0, "status": status, "start": begin, "end": end})
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + driver.TIME_LIMIT_S
+    while not os.path.exists(path):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise Unusable(f"the workload did not come to the point where {path} is made")
+        time.sleep(0.02)
+
+
+def played(step, done):
+    claims = []
+    if os.path.exists(step["claims"]):
+        with open(step["claims"]) as lines:
+            claims = [dict(json.loads(line), case=done) for line in lines]
+    return Played(step["case"], step["log"], done, claims)
 
 
 def workload_ended_well(each):
@@ -85,15 +107,18 @@ def workload_ended_well(each):
 
 def judge(cases, interpreter, folder, underspan):
     """Every line of the table for one interpreter."""
-    status, played = play(cases, interpreter, folder, underspan.run)
+    steps = list(plan([case for case in cases if not case.attach], interpreter, folder))
+    status, all_played = play(steps, folder, underspan.run) if steps else (DRIVER_STATUS, [])
+    for step in plan([case for case in cases if case.attach], interpreter, folder):
+        all_played.append(play_attached(step, underspan))
     seen = Seen({name: underspan.table(name) for name in TABLES}, underspan.explain)
     wrong = [] if status == DRIVER_STATUS else [f"it is {status} instead of {DRIVER_STATUS}"]
-    lost = [f"{row['lost']} of {row['tracker']}: {row['reason']}" for row in underspan.rows(LOST)]
+    lost = [f"{row['count']} of {row['tracker']}: {row['reason']}" for row in underspan.lost()]
     lines = [
         Line("run", interpreter.name, statement("exit status is the command's", wrong)),
         Line("run", interpreter.name, statement("no event was lost", lost)),
     ]
-    for each in played:
+    for each in all_played:
         found = [workload_ended_well(each)]
         for claim in each.claims:
             found += CHECKS[claim["kind"]](claim, seen)
@@ -113,9 +138,12 @@ def injection(claim):
 
 def rehearse(cases, interpreter, folder):
     """The workloads without Underspan."""
-    _, played = play(cases, interpreter, folder, subprocess.call)
+    steps = list(plan(cases, interpreter, folder))
+    for step in steps:
+        open(step["claims"] + ".go", "w").close()  # nobody will attach
+    _, all_played = play(steps, folder, subprocess.call)
     return [
         Line(each.name, interpreter.name, verdict)
-        for each in played
+        for each in all_played
         for verdict in [workload_ended_well(each), *map(injection, each.claims)]
     ]

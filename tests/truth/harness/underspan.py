@@ -1,12 +1,17 @@
 """The `underspan` command, as the harness uses it."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 
 RUN_TIME_LIMIT_S = 600
 ASK_TIME_LIMIT_S = 60
+START_TIME_LIMIT_S = 30
 
 
 class Unusable(Exception):
@@ -28,36 +33,72 @@ def preflight(binary):
         raise Unusable("no C compiler (`cc`): some workloads are in C; install gcc or clang")
 
 
+@contextlib.contextmanager
+def embedded_store(folder):
+    """One embedded store for all runs; every command finds it through its folder."""
+    command = [sys.executable, "-m", "underspan.store", "--data", folder, "--port", "0"]
+    store = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    try:
+        if not store.stdout.readline():
+            raise Unusable(
+                f"the embedded store did not start with {sys.executable}: "
+                "use the project's own Python (`make truth` does)"
+            )
+        yield
+    finally:
+        store.terminate()
+        store.wait()
+        store.stdout.close()
+
+
 class Underspan:
-    """The command with a data folder of its own, which it fills and reads."""
+    """The command on one data folder, which it fills and reads."""
 
     def __init__(self, binary, data, log):
         self.binary = binary
         self.data = data
         self.log = log
+        self.since = time.time_ns()
 
-    def _command(self, *arguments):
-        return [self.binary, arguments[0], "--data", self.data, *arguments[1:]]
-
-    def run(self, command):
-        """`underspan run -- COMMAND`; returns its exit status."""
+    def _start(self, *arguments):
         with open(self.log, "ab") as log:
-            process = subprocess.Popen(
-                self._command("run", "--", *command),
+            return subprocess.Popen(
+                [self.binary, arguments[0], "--data", self.data, *arguments[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-            try:
-                return process.wait(RUN_TIME_LIMIT_S)
-            except subprocess.TimeoutExpired as late:
-                process.terminate()
-                message = f"`underspan run` did not end in {RUN_TIME_LIMIT_S} s; see {self.log}"
-                raise Unusable(message) from late
+
+    def _end(self, process, time_limit):
+        try:
+            return process.wait(time_limit)
+        except subprocess.TimeoutExpired as late:
+            process.kill()
+            process.wait()
+            raise Unusable(f"underspan did not end within {time_limit} s; see {self.log}") from late
+
+    def run(self, command):
+        """`underspan run -- COMMAND`; returns its exit status."""
+        return self._end(self._start("run", "--", *command), RUN_TIME_LIMIT_S)
+
+    @contextlib.contextmanager
+    def attached(self, pid):
+        """`underspan agent --pid PID`, from when it watches the process until the block ends."""
+        agent = self._start("agent", "--pid", str(pid))
+        try:
+            deadline = time.monotonic() + START_TIME_LIMIT_S
+            while not self.rows(f"SELECT pid FROM processes WHERE ns_pid = {pid} LIMIT 1"):
+                if agent.poll() is not None or time.monotonic() > deadline:
+                    raise Unusable(f"`underspan agent` does not watch {pid}; see {self.log}")
+                time.sleep(0.2)
+            yield
+        finally:
+            agent.send_signal(signal.SIGINT)
+            self._end(agent, START_TIME_LIMIT_S)
 
     def _ask(self, *arguments):
         answer = subprocess.run(
-            self._command(*arguments, "--json"),
+            [self.binary, arguments[0], "--data", self.data, "--json", *arguments[1:]],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=ASK_TIME_LIMIT_S,
@@ -68,10 +109,19 @@ class Underspan:
         return answer.stdout.decode()
 
     def rows(self, query):
-        return json.loads(self._ask("sql", query))
+        return [json.loads(line) for line in self._ask("sql", query).splitlines()]
 
     def table(self, name):
-        return self.rows(f"SELECT *, toUnixTimestamp64Nano(start_time) AS start FROM {name}")
+        """A table's rows of this run."""
+        since = f"fromUnixTimestamp64Nano({self.since})"
+        return self.rows(
+            f"SELECT *, toUnixTimestamp64Nano(start_time) AS start FROM {name} "
+            f"WHERE start_time >= {since}"
+        )
+
+    def lost(self):
+        """Events that could not be recorded in this run."""
+        return [row for row in self.table("lost_events") if int(row["count"])]
 
     def explain(self, request_id):
         return json.loads(self._ask("explain", request_id))

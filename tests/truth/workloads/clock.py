@@ -121,9 +121,10 @@ class Thread(threading.Thread):
     """A named thread that claims its whole life too: its ledger must sum to that, and split the way
     the kernel says."""
 
-    def __init__(self, name, work):
+    def __init__(self, name, work, claims_life=True):
         super().__init__(name=name, target=self._live)
         self._work = work
+        self._claims_life = claims_life
         self.error = None
 
     def start(self):
@@ -137,6 +138,8 @@ class Thread(threading.Thread):
             except BaseException as error:
                 self.error = error
                 raise
+        if not self._claims_life:
+            return
         # A new thread may wait for the GIL before its first line of Python.
         life.claim("life", ns=life.wall, ns_max=life.end.mono - self.created)
 
