@@ -24,11 +24,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
 have_libclang() {
-    ls /usr/lib/llvm-*/lib/libclang*.so* "${LIBCLANG_PATH:-/nowhere}"/libclang*.so* 2>/dev/null | grep -q . ||
-        /sbin/ldconfig -p 2>/dev/null | grep -q libclang
+    local folder
+    for folder in /usr/lib/llvm-*/lib ${LIBCLANG_PATH:+"$LIBCLANG_PATH"}; do
+        compgen -G "$folder/libclang*.so*" >/dev/null && return
+    done
+    /sbin/ldconfig -p 2>/dev/null | grep -q libclang
 }
 
-have_postgres() { have initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
+have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
 
 # The packages whose content is not there, one a line.
 missing_packages() {
