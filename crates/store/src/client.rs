@@ -82,8 +82,13 @@ impl Store {
         if batch.is_empty() {
             return Ok(());
         }
-        // The embedded store compares this with what it wrote; ClickHouse ignores it.
-        let client = self.client.clone().with_header("X-Underspan-Rows", batch.rows.to_string());
+        let client = self
+            .client
+            .clone()
+            // The embedded store compares this with what it wrote; ClickHouse ignores it.
+            .with_header("X-Underspan-Rows", batch.rows.to_string())
+            // On a cluster: answer when the shard has the rows, not when they are on their way.
+            .with_setting("distributed_foreground_insert", "1");
         let mut insert = client
             .insert_formatted_with(insert_statement(batch))
             .with_timeouts(Some(SEND_TIMEOUT), Some(INSERT_TIMEOUT));

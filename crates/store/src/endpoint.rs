@@ -71,10 +71,11 @@ impl FromStr for Endpoint {
         };
         let password = decode(url.password().unwrap_or_default());
         let password = password.ok_or_else(|| bad("the password is not UTF-8"))?;
-        // `url` takes a port of 80 for none, so look at what was written.
+        // `url` takes HTTP's own port for none, so look at what was written.
+        let authority = text.rsplit('@').next().unwrap_or_default();
         let port = match url.port() {
             Some(port) => port,
-            None if text.contains(&format!("{host}:80")) => 80,
+            None if authority.contains(&format!("{host}:80")) => 80,
             None => DEFAULT_PORT,
         };
         Ok(Endpoint { url: format!("http://{host}:{port}"), database, user, password })
@@ -150,6 +151,7 @@ mod tests {
         assert_eq!(endpoint.database, "my db");
         assert_eq!((endpoint.user.as_str(), endpoint.password.as_str()), ("ann", "p@ss/wé"));
         assert_eq!(parse("http://ch:80").url, "http://ch:80");
+        assert_eq!(parse("http://ch:80@ch/db").url, "http://ch:8123");
     }
 
     #[test]

@@ -79,8 +79,11 @@ pub enum Error {
         /// What the store said.
         reason: String,
     },
-    /// A table, column or database is not what the statement expects.
-    #[error("the store's tables do not fit: {reason}; run `underspan server` once to migrate them")]
+    /// A table, column or database is not there, or not what the statement expects.
+    #[error(
+        "the store's tables do not fit the statement: {reason}; if an older Underspan made them, \
+         run `underspan server` once to migrate them"
+    )]
     Schema {
         /// What the store said.
         reason: String,
@@ -116,14 +119,50 @@ pub enum Error {
     },
 }
 
-// Codes of ClickHouse that say who may come in.
-const AUTHENTICATION: [u32; 4] = [192, 193, 194, 516];
-// Codes that speak of tables, columns, types and databases.
-const SCHEMA: [u32; 7] = [8, 10, 16, 20, 60, 81, 117];
-// Codes for a store that is short of something, on its way down, or without its cluster.
-const PASSING: [u32; 25] = [
-    3, 159, 160, 202, 203, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 286, 319, 341, 394,
-    425, 439, 473, 499, 999, 198,
+/// Codes of ClickHouse that say who may come in.
+const AUTHENTICATION: [u32; 4] = [
+    192, // UNKNOWN_USER
+    193, // WRONG_PASSWORD
+    194, // REQUIRED_PASSWORD
+    516, // AUTHENTICATION_FAILED
+];
+/// Codes that speak of databases, tables and columns.
+const SCHEMA: [u32; 6] = [
+    8,  // THERE_IS_NO_COLUMN
+    10, // NOT_FOUND_COLUMN_IN_BLOCK
+    16, // NO_SUCH_COLUMN_IN_TABLE
+    20, // NUMBER_OF_COLUMNS_DOESNT_MATCH
+    60, // UNKNOWN_TABLE
+    81, // UNKNOWN_DATABASE
+];
+/// Codes of a store that is short of something, on its way down, or without its cluster.
+const PASSING: [u32; 26] = [
+    3,   // UNEXPECTED_END_OF_FILE: the body broke off
+    75,  // CANNOT_WRITE_TO_FILE_DESCRIPTOR
+    76,  // CANNOT_OPEN_FILE
+    159, // TIMEOUT_EXCEEDED
+    160, // TOO_SLOW
+    198, // DNS_ERROR
+    202, // TOO_MANY_SIMULTANEOUS_QUERIES
+    203, // NO_FREE_CONNECTION
+    209, // SOCKET_TIMEOUT
+    210, // NETWORK_ERROR
+    225, // NO_ZOOKEEPER
+    236, // ABORTED
+    241, // MEMORY_LIMIT_EXCEEDED
+    242, // TABLE_IS_READ_ONLY: a replica that lost its keeper
+    243, // NOT_ENOUGH_SPACE
+    252, // TOO_MANY_PARTS
+    279, // ALL_CONNECTION_TRIES_FAILED
+    285, // TOO_FEW_LIVE_REPLICAS
+    286, // UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE
+    319, // UNKNOWN_STATUS_OF_INSERT
+    341, // UNFINISHED: a statement ON CLUSTER
+    394, // QUERY_WAS_CANCELLED
+    425, // SYSTEM_ERROR
+    439, // CANNOT_SCHEDULE_TASK
+    499, // S3_ERROR
+    999, // KEEPER_EXCEPTION
 ];
 
 impl Error {

@@ -115,6 +115,7 @@ impl Store {
                       SELECT {component:String}, {version:UInt32}, {description:String}";
         self.client()
             .query_raw(record)
+            .with_setting("distributed_foreground_insert", "1")
             .param("component", component)
             .param("version", migration.version)
             .param("description", &migration.description)
@@ -138,6 +139,24 @@ impl Store {
         let rows = self.client().query_raw(sql).fetch_all::<(String, u32)>().await;
         Ok(rows.map_err(|error| self.explain(error))?.into_iter().collect())
     }
+}
+
+/// Every statement that makes these components in an empty database, in order: for reading before
+/// they are run, or for running them by other means.
+///
+/// # Errors
+///
+/// [`Error::BadMigrations`] when a component's SQL is malformed.
+pub fn statements(
+    components: &[Component],
+    options: &MigrateOptions,
+) -> Result<Vec<String>, Error> {
+    let mut statements = options.render(RECORD);
+    for (_, migrations) in parse_all(components)? {
+        let texts = migrations.iter().flat_map(|migration| &migration.statements);
+        statements.extend(texts.flat_map(|text| options.render(text)));
+    }
+    Ok(statements)
 }
 
 type Known = Vec<(&'static str, Vec<Migration>)>;

@@ -41,6 +41,26 @@ async fn every_table_is_made_once() {
     running.stop().await;
 }
 
+/// There is no cluster here, but ClickHouse's own parser is.
+#[tokio::test]
+async fn a_clusters_statements_are_well_formed() {
+    let running = Running::start().await;
+    let store = running.store();
+    let components: Vec<_> =
+        [CORE, Component { name: "x", sql: SECOND }].into_iter().chain(TRACKERS).collect();
+    let options = MigrateOptions { ttl_days: 30, cluster: Some("main".to_owned()) };
+    let statements = underspan_store::schema::statements(&components, &options).unwrap();
+    for statement in &statements {
+        assert!(!statement.contains(['{', '}']), "{statement}");
+        assert!(statement.contains("ON CLUSTER 'main'"), "{statement}");
+        store.query_raw(&format!("EXPLAIN AST {statement}"), "TSV").await.unwrap();
+    }
+    let replicated = statements.iter().filter(|s| s.contains("= ReplicatedMergeTree")).count();
+    let distributed = statements.iter().filter(|s| s.contains("= Distributed(")).count();
+    assert!(replicated >= 12 && replicated == distributed, "{replicated} {distributed}");
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_newer_underspan_adds_what_is_missing_and_an_older_one_notices() {
     let running = Running::start().await;
