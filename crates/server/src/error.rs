@@ -9,9 +9,8 @@ pub enum Error {
     /// Another program has the port.
     #[error(
         "port {} ({what}) is in use; end the program that listens on {address}, or choose another \
-         port with {option} {}:PORT",
-        address.port(),
-        address.ip()
+         port with {option} HOST:PORT",
+        address.port()
     )]
     PortInUse {
         /// What would have listened there.
