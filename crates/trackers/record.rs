@@ -244,3 +244,9 @@ impl ProcessConfig {
         }
     }
 }
+
+/// Whether a record may be left out when the agent must save work: single waits are in the ledgers
+/// anyway.
+pub fn can_shed(bytes: &[u8]) -> bool {
+    matches!(kind(bytes), event_kind::EVENT_WAIT | event_kind::EVENT_GIL)
+}

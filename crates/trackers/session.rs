@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -374,6 +374,13 @@ impl Session {
             }
         }
         Ok(counts)
+    }
+
+    /// Shows every loaded program's name and descriptor, for its statistics.
+    pub fn each_program(&self, mut each: impl FnMut(&str, BorrowedFd<'_>)) {
+        for program in self.object.progs_mut().filter(|program| program.as_fd().as_raw_fd() >= 0) {
+            each(&program.name().to_string_lossy(), program.as_fd());
+        }
     }
 
     /// How many links are attached.

@@ -2,17 +2,22 @@
 //!
 //! Each module has one responsibility; none of them knows of BPF programs or of a tracker's events.
 
+mod agent;
 mod clock;
 mod cost;
 mod drop_privileges;
 mod error;
 mod losses;
+mod namer;
 mod names;
+mod process_row;
+mod processes;
 pub mod rows;
 mod select;
 mod sink;
 mod spool;
 
+pub use agent::{Agent, OpenError, Options};
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
 pub use cost::{
     BpfPrograms, BpfStats, Budget, Excess, Meter, ProgramCost, Usage, Verdict as BudgetVerdict,
@@ -24,6 +29,7 @@ pub use drop_privileges::{
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses, Reason};
 pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};
+pub use processes::{Python, Watched};
 pub use select::{CgroupPath, Ignored, Selection, Selector, Verdict, Why, comm_pattern};
 pub use sink::{
     Collector, Health, Insert, InsertError, Options as SinkOptions, Sink, Stats as SinkStats,

@@ -118,10 +118,15 @@ impl Spool {
     fn recover(&mut self) -> io::Result<()> {
         for (seq, path) in segment::list(&self.dir)? {
             self.next_seq = self.next_seq.max(seq.saturating_add(1));
+            if seq < self.cursor.seq {
+                // Drained, and the agent ended before it could delete the file.
+                fs::remove_file(path)?;
+                continue;
+            }
             let read_at = if seq == self.cursor.seq { self.cursor.offset } else { 0 };
             let segment = Segment::open(&path, seq, read_at)?;
             self.losses.add("", Reason::SpoolDamaged, segment.damaged);
-            if seq < self.cursor.seq || segment.is_drained() {
+            if segment.is_drained() {
                 segment.remove()?;
             } else {
                 self.segments.push_back(segment);

@@ -160,13 +160,13 @@ impl<I: Insert> Task<I> {
         }
         let now = Instant::now();
         let next = if self.backoff.is_some() {
-            (now >= self.next_probe).then(|| self.from_spool()).flatten()
+            (now >= self.next_probe).then(|| self.next_spooled()).flatten()
         } else if now >= self.next_drain
             && (self.last_source == Source::Live || self.pending.is_empty())
         {
-            self.from_spool().or_else(|| self.from_pending())
+            self.next_spooled().or_else(|| self.next_pending())
         } else {
-            self.from_pending()
+            self.next_pending()
         };
         let Some((batch, source)) = next else {
             if self.backoff.is_some() && self.spool.is_empty() {
@@ -187,18 +187,19 @@ impl<I: Insert> Task<I> {
         self.in_flight = Some(InFlight { batch, source, outcome });
     }
 
-    fn from_pending(&mut self) -> Option<(Batch, Source)> {
+    fn next_pending(&mut self) -> Option<(Batch, Source)> {
         let batch = self.pending.pop_front()?;
         self.pending_bytes -= batch.bytes.len();
         Some((batch, Source::Live))
     }
 
-    fn from_spool(&mut self) -> Option<(Batch, Source)> {
+    fn next_spooled(&mut self) -> Option<(Batch, Source)> {
         match self.spool.take() {
             Ok(batch) => Some((batch?, Source::Spool)),
             Err(error) => {
                 tracing::warn!("{error}");
                 self.next_drain = Instant::now() + self.options.backoff_max;
+                self.next_probe = self.next_drain;
                 None
             }
         }

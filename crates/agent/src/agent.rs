@@ -1,0 +1,350 @@
+//! The agent itself: opens the trackers, then drains, decodes, names and passes on until told to
+//! stop.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use underspan_model::LostEvents;
+use underspan_trackers::{
+    ALL, Context as _, Decoder, HookStatus, LifecycleKind, LostCount, Rows, Session, lifecycle,
+};
+
+use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
+use crate::namer::Namer;
+use crate::processes::{Processes, Watched};
+use crate::rows::{
+    AGENT_STATS, AGENT_STATS_COLUMNS, AgentStats, LOST_EVENTS, LOST_EVENTS_COLUMNS, PROCESSES,
+    PROCESSES_COLUMNS,
+};
+use crate::select::{Selection, Selector};
+use crate::{Collector, Sink, monotonic_ns, process_row, rows};
+
+/// How often the ring is drained. An event costs no wake-up of its own.
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
+/// How often ledgers are read, losses counted and the agent's own cost written.
+const SECOND: Duration = Duration::from_secs(1);
+/// How often all processes are looked at, for those whose start or listen was missed.
+const SCAN_EVERY: Duration = Duration::from_secs(10);
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This host's name in every row.
+    pub host: String,
+    /// What to watch.
+    pub selection: Selection,
+    /// Never watch these: the embedded store, for one.
+    pub never: Vec<u32>,
+    /// Waits at least this long get a row of their own.
+    pub wait_threshold: Duration,
+    /// Have the kernel measure the programs' run time. Costs some 20 ns a run.
+    pub measure_bpf: bool,
+    /// What the agent may use before it sheds load.
+    pub budget: Budget,
+}
+
+/// Programs attached, processes chosen; nothing drained yet.
+pub struct Agent {
+    session: Session,
+    processes: Processes,
+    namer: Namer,
+    decoders: Vec<Box<dyn Decoder>>,
+    rows: Rows,
+    programs: BpfPrograms,
+    _bpf_stats: Option<BpfStats>,
+    budget: Budget,
+    discover: bool,
+    events: u64,
+    malformed: u64,
+    shed: u64,
+    shedding: bool,
+}
+
+/// What the second-by-second rows are differences to.
+struct Baseline {
+    at: u64,
+    usage: Usage,
+    bpf: ProgramCost,
+    events: u64,
+    rows: u64,
+    lost: HashMap<(&'static str, &'static str), u64>,
+}
+
+impl Agent {
+    /// Loads and attaches the programs and begins to watch. Needs root.
+    ///
+    /// # Errors
+    /// If this kernel or user cannot have them; the message says what to do.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let selection = options.selection;
+        // Named pids and a tree are found without being told of every program that starts.
+        let discover = selection.pids.is_empty() && selection.root.is_none();
+        let session = Session::open(&underspan_trackers::Options {
+            wait_threshold: options.wait_threshold,
+            discover,
+        })?;
+        let mut programs = BpfPrograms::default();
+        let mut failed = None;
+        session.each_program(|name, fd| failed = programs.add(name, fd).err().or(failed.take()));
+        if let Some(error) = failed {
+            tracing::warn!("the programs' cost cannot be read: {error}");
+        }
+        let bpf_stats = if options.measure_bpf { Some(BpfStats::enable()?) } else { None };
+
+        let mut selector = Selector::new(selection);
+        options.never.iter().for_each(|pid| selector.never(*pid));
+        let mut agent = Agent {
+            session,
+            processes: Processes::new(selector),
+            namer: Namer::new(options.host)?,
+            decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
+            rows: Rows::default(),
+            programs,
+            _bpf_stats: bpf_stats,
+            budget: options.budget,
+            discover,
+            events: 0,
+            malformed: 0,
+            shed: 0,
+            shedding: false,
+        };
+        agent.processes.scan(&mut agent.session);
+        Ok(agent)
+    }
+
+    /// Which way each hook was attached.
+    pub fn hooks(&self) -> &[HookStatus] {
+        self.session.hooks()
+    }
+
+    /// What is watched now.
+    pub fn watched(&self) -> impl Iterator<Item = (u32, &Watched)> {
+        self.processes.watched().iter().map(|(pid, watched)| (*pid, watched))
+    }
+
+    /// Runs until `stop`, then passes on what is left. Rows go to `collector`; `sink` is asked for
+    /// its counters. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// If the programs or the clocks cannot be read any more.
+    pub fn run(
+        mut self,
+        mut collector: Collector,
+        sink: &Sink,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), OpenError> {
+        let now = monotonic_ns()?;
+        let mut meter = Meter::new(self.budget, Usage::read()?);
+        let mut baseline = Baseline {
+            at: now,
+            usage: Usage::read()?,
+            bpf: self.programs.total()?,
+            events: 0,
+            rows: 0,
+            lost: HashMap::new(),
+        };
+        let (mut second, mut scan) = (Instant::now() + SECOND, Instant::now() + SCAN_EVERY);
+        let mut look_again = Some(Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            let timeout = look_again
+                .map_or(DRAIN_EVERY, |at| at.saturating_duration_since(Instant::now()))
+                .min(DRAIN_EVERY);
+            self.drain(timeout)?;
+            look_again = self.processes.look_again(&mut self.session);
+            let now = Instant::now();
+            if now >= second {
+                second = now + SECOND;
+                self.every_second(&mut baseline, &mut collector, sink)?;
+                self.keep_budget(&mut meter)?;
+            }
+            if now >= scan && self.discover {
+                scan = now + SCAN_EVERY;
+                self.processes.scan(&mut self.session);
+            }
+            self.pass_on(&mut collector);
+            collector.flush_due();
+        }
+        self.drain(Duration::ZERO)?;
+        let now = monotonic_ns()?;
+        for decoder in &mut self.decoders {
+            decoder.finish(now, &mut self.namer, &mut self.rows);
+        }
+        self.every_second(&mut baseline, &mut collector, sink)?;
+        self.pass_on(&mut collector);
+        collector.flush();
+        Ok(())
+    }
+
+    fn drain(&mut self, timeout: Duration) -> Result<(), OpenError> {
+        let Agent { session, decoders, namer, rows, malformed, shedding, shed, .. } = self;
+        let mut happened = Vec::new();
+        self.events += session.drain(timeout, |record| {
+            match lifecycle(record) {
+                Ok(Some(event)) => happened.push(event),
+                Ok(None) if *shedding && underspan_trackers::can_shed(record) => {
+                    *shed += 1;
+                    return;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    *malformed += 1;
+                    return;
+                }
+            }
+            for decoder in decoders.iter_mut() {
+                if let Err(error) = decoder.event(record, namer, rows) {
+                    tracing::debug!("{error}");
+                    *malformed += 1;
+                }
+            }
+        })? as u64;
+        let now = monotonic_ns()?;
+        for decoder in &mut self.decoders {
+            decoder.tick(now, &mut self.namer, &mut self.rows);
+        }
+        for event in happened {
+            match event.kind {
+                LifecycleKind::ProcessFork => self.processes.forked(event.parent, event.pid),
+                LifecycleKind::ProcessExec | LifecycleKind::Listen => {
+                    self.processes.consider(&mut self.session, event.pid);
+                }
+                LifecycleKind::ProcessExit => self.processes.ended(event.pid),
+                LifecycleKind::ThreadExit => self.namer.ended(event.tid),
+                LifecycleKind::ThreadStart => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn every_second(
+        &mut self,
+        baseline: &mut Baseline,
+        collector: &mut Collector,
+        sink: &Sink,
+    ) -> Result<(), OpenError> {
+        if let Some(step) = self.namer.refresh_clock()? {
+            tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
+        }
+        let threads = self.session.threads()?;
+        let now = monotonic_ns()?;
+        self.namer.learn(&threads);
+        for decoder in &mut self.decoders {
+            decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
+        }
+        for pid in self.processes.take_changed() {
+            if let Some(watched) = self.processes.watched().get(&pid)
+                && let Some(row) = process_row::read(pid, watched, &self.namer, now)
+            {
+                rows::process(collector.batch(PROCESSES, PROCESSES_COLUMNS), &row);
+            }
+        }
+
+        let start = self.namer.unix_ns(baseline.at);
+        let duration = now.saturating_sub(baseline.at);
+        for (tracker, reason, count) in self.losses(baseline, sink)? {
+            let row = LostEvents {
+                host: self.namer.host().to_owned(),
+                start_time: start,
+                duration_ns: duration,
+                tracker,
+                reason,
+                count,
+            };
+            rows::lost_events(collector.batch(LOST_EVENTS, LOST_EVENTS_COLUMNS), &row);
+        }
+
+        let (usage, bpf, stats) = (Usage::read()?, self.programs.total()?, sink.stats());
+        let cost = bpf.since(&baseline.bpf);
+        let inserted = stats.inserted_total();
+        let row = AgentStats {
+            host: self.namer.host().to_owned(),
+            start_time: start,
+            duration_ns: duration,
+            cpu_ns: usage.cpu.saturating_sub(baseline.usage.cpu).as_nanos() as u64,
+            rss_bytes: usage.rss_bytes,
+            bpf_ns: cost.run_ns,
+            bpf_runs: cost.runs,
+            events: self.events - baseline.events,
+            rows: inserted.saturating_sub(baseline.rows),
+            spool_bytes: stats.spool_bytes,
+            watched_processes: self.processes.watched().len() as u32,
+            watched_threads: threads.len() as u32,
+        };
+        rows::agent_stats(collector.batch(AGENT_STATS, AGENT_STATS_COLUMNS), &row);
+        (baseline.at, baseline.usage, baseline.bpf) = (now, usage, bpf);
+        (baseline.events, baseline.rows) = (self.events, inserted);
+        Ok(())
+    }
+
+    /// What was lost since the last call, by whom and why.
+    fn losses(
+        &mut self,
+        baseline: &mut Baseline,
+        sink: &Sink,
+    ) -> Result<Vec<(String, String, u64)>, OpenError> {
+        let mut totals: Vec<_> = self
+            .session
+            .lost()?
+            .into_iter()
+            .map(|LostCount { tracker, reason, count }| (tracker, reason, count))
+            .collect();
+        let programs = self.programs.read()?;
+        let missed = programs.values().map(|program| program.recursion_misses).sum();
+        totals.push(("ledger", "recursion", missed));
+        totals.push(("agent", "malformed", self.malformed));
+        totals.push(("agent", "shed", self.shed));
+
+        let mut losses = Vec::new();
+        for (tracker, reason, total) in totals {
+            let before = baseline.lost.insert((tracker, reason), total).unwrap_or(0);
+            if total > before {
+                losses.push((tracker.to_owned(), reason.to_owned(), total - before));
+            }
+        }
+        for ((tracker, reason), count) in self.namer.take_lost() {
+            losses.push((tracker.to_owned(), reason.to_owned(), count));
+        }
+        for loss in sink.take_losses().iter() {
+            losses.push(("agent".to_owned(), format!("{} {}", loss.reason, loss.table), loss.rows));
+        }
+        Ok(losses)
+    }
+
+    fn keep_budget(&mut self, meter: &mut Meter) -> Result<(), OpenError> {
+        match meter.judge(Usage::read()?) {
+            Verdict::Within | Verdict::StillExceeded(_) => {}
+            Verdict::Exceeded(excess) => {
+                self.shedding = true;
+                tracing::warn!("{excess}: rows of single waits are left out, and counted");
+            }
+            Verdict::Recovered => {
+                self.shedding = false;
+                tracing::info!("within budget again: rows of single waits are kept");
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_on(&mut self, collector: &mut Collector) {
+        for batch in self.rows.take() {
+            let columns: Vec<_> = batch.columns.iter().map(String::as_str).collect();
+            let open = collector.batch(&batch.table, &columns);
+            open.rows += batch.rows;
+            open.bytes.extend_from_slice(&batch.bytes);
+        }
+    }
+}
+
+/// Why the agent cannot run, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The trackers' side.
+    #[error(transparent)]
+    Trackers(#[from] underspan_trackers::Error),
+    /// The agent's own.
+    #[error(transparent)]
+    Agent(#[from] crate::Error),
+}

@@ -1,0 +1,249 @@
+//! Watched processes: what was found out about each, and what BPF was told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use underspan_cpython::{GcRung, InspectError, Inspector, Interpreter};
+use underspan_trackers::gc::Rung;
+use underspan_trackers::{GcTarget, ProbedBinary, ProcessConfig, Session};
+
+use crate::select::{Selector, Verdict, Why};
+
+/// An interpreter that is starting is looked at again after this long, then ever longer …
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// … up to this.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
+/// x86 has so many debug registers per CPU.
+const WATCHPOINTS: usize = 4;
+
+/// What is known of a watched process.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Why it is watched.
+    pub why: Why,
+    /// Its Python, or why there is none that can be read.
+    pub python: Python,
+    /// How its collections are seen.
+    pub gc: Rung,
+    /// Why not better.
+    pub gc_notes: Vec<String>,
+}
+
+/// A process's interpreter.
+#[derive(Clone, Debug)]
+pub enum Python {
+    /// Not looked at yet, or still starting: look again then.
+    Starting {
+        /// When.
+        again: Instant,
+        /// The pause before that.
+        pause: Duration,
+    },
+    /// It runs no Python.
+    None,
+    /// Python of this version, and how GIL waits are seen.
+    Known {
+        /// As `3.11.7`.
+        version: String,
+        /// `seen`, or why not.
+        gil: String,
+    },
+    /// There is one, and its memory is not what we know. Nothing is read from it.
+    Refused(String),
+}
+
+/// All of them.
+pub(crate) struct Processes {
+    selector: Selector,
+    inspector: Inspector,
+    watched: BTreeMap<u32, Watched>,
+    /// Addresses with a watchpoint.
+    watchpoints: BTreeSet<u64>,
+    /// Processes about which something new is known.
+    changed: BTreeSet<u32>,
+}
+
+impl Processes {
+    pub(crate) fn new(selector: Selector) -> Self {
+        Processes {
+            selector,
+            inspector: Inspector::new(),
+            watched: BTreeMap::new(),
+            watchpoints: BTreeSet::new(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn watched(&self) -> &BTreeMap<u32, Watched> {
+        &self.watched
+    }
+
+    /// Processes about which something new is known since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Looks at every process on the host.
+    pub(crate) fn scan(&mut self, session: &mut Session) {
+        for (pid, why) in self.selector.scan() {
+            if !self.watched.contains_key(&pid) {
+                self.watch(session, pid, why);
+            }
+        }
+    }
+
+    /// A process started a program or began to accept connections: is it to be watched now?
+    pub(crate) fn consider(&mut self, session: &mut Session, pid: u32) {
+        match self.selector.decide(pid) {
+            Verdict::Watch { why } => self.watch(session, pid, why),
+            Verdict::Ignore { why } => {
+                if self.watched.remove(&pid).is_some() {
+                    tracing::debug!(pid, "no longer watched: {why}");
+                    if let Err(error) = session.unwatch(pid) {
+                        tracing::warn!(pid, "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A watched process forked: BPF watches the child already, with what it knew of the parent.
+    pub(crate) fn forked(&mut self, parent: u32, child: u32) {
+        self.selector.forked(parent, child);
+        if let Some(watched) = self.watched.get(&parent) {
+            self.watched.insert(child, watched.clone());
+            self.changed.insert(child);
+        }
+    }
+
+    /// A process ended.
+    pub(crate) fn ended(&mut self, pid: u32) {
+        self.watched.remove(&pid);
+        self.changed.remove(&pid);
+    }
+
+    /// Looks again at interpreters that were starting. Returns when to call this next.
+    pub(crate) fn look_again(&mut self, session: &mut Session) -> Option<Instant> {
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .watched
+            .iter()
+            .filter(|(_, watched)| matches!(watched.python, Python::Starting { again, .. } if again <= now))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in due {
+            self.inspect(session, pid);
+        }
+        let next = |watched: &Watched| match watched.python {
+            Python::Starting { again, .. } => Some(again),
+            _ => None,
+        };
+        self.watched.values().filter_map(next).min()
+    }
+
+    fn watch(&mut self, session: &mut Session, pid: u32, why: Why) {
+        // BPF starts with the process's threads at once; what its Python is may come later.
+        if let Err(error) = session.watch(pid, ProcessConfig::default()) {
+            tracing::warn!(pid, "{error}");
+            return;
+        }
+        let starting = Python::Starting { again: Instant::now(), pause: FIRST_LOOK };
+        let watched = Watched { why, python: starting, gc: Rung::None, gc_notes: Vec::new() };
+        self.watched.insert(pid, watched);
+        self.changed.insert(pid);
+        self.inspect(session, pid);
+    }
+
+    fn inspect(&mut self, session: &mut Session, pid: u32) {
+        let Ok(id) = i32::try_from(pid) else { return };
+        let outcome = self.inspector.inspect(id);
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
+        let pause = match watched.python {
+            Python::Starting { pause, .. } => pause,
+            _ => FIRST_LOOK,
+        };
+        let starting =
+            Python::Starting { again: Instant::now() + pause, pause: (pause * 2).min(LAST_LOOK) };
+        match outcome {
+            Ok(interpreter) => {
+                let known = apply(session, pid, &interpreter, &mut self.watchpoints);
+                (watched.python, watched.gc, watched.gc_notes) = known;
+            }
+            Err(InspectError::NotReady(_)) => {
+                watched.python = starting;
+                return;
+            }
+            // A launcher may be about to load one: look a few times.
+            Err(InspectError::NotPython) if pause < Duration::from_secs(1) => {
+                watched.python = starting;
+                return;
+            }
+            Err(InspectError::NotPython) => watched.python = Python::None,
+            Err(InspectError::Gone) => return,
+            Err(error) => {
+                tracing::warn!(pid, "its Python is not read: {error}");
+                watched.python = Python::Refused(error.to_string());
+            }
+        }
+        self.changed.insert(pid);
+    }
+}
+
+/// Tells BPF of an interpreter, and attaches to its collector by the best rung that works.
+fn apply(
+    session: &mut Session,
+    pid: u32,
+    interpreter: &Interpreter,
+    watchpoints: &mut BTreeSet<u64>,
+) -> (Python, Rung, Vec<String>) {
+    let gil_range = interpreter.gil_wait_range();
+    let mut config = ProcessConfig {
+        gil: if gil_range.is_ok() { interpreter.gil } else { 0 },
+        tstate_pthread_offset: interpreter.tstate_thread_id_offset as u32,
+        gc_collecting: interpreter.gc.collecting,
+        gc_stats: interpreter.gc.generation_stats,
+        gc_rung: Rung::None,
+    };
+    let mut notes = interpreter.gc.missing.clone();
+    for rung in &interpreter.gc.rungs {
+        let target = target(interpreter, rung);
+        if let GcTarget::Watchpoint(address) = target
+            && !watchpoints.contains(&address)
+            && watchpoints.len() >= WATCHPOINTS
+        {
+            notes.push(format!("no watchpoint: all {WATCHPOINTS} debug registers are taken"));
+            continue;
+        }
+        match session.attach_gc(&target) {
+            Ok(()) => {
+                config.gc_rung = target.rung();
+                if let GcTarget::Watchpoint(address) = target {
+                    watchpoints.insert(address);
+                }
+                break;
+            }
+            Err(error) => notes.push(error.to_string()),
+        }
+    }
+    if let Err(error) = session.set_config(pid, config) {
+        notes.push(error.to_string());
+    }
+    let gil = gil_range.map_or_else(str::to_owned, |_| "seen".to_owned());
+    (Python::Known { version: interpreter.version.to_string(), gil }, config.gc_rung, notes)
+}
+
+fn target(interpreter: &Interpreter, rung: &GcRung) -> GcTarget {
+    let binary = || ProbedBinary {
+        path: interpreter.binary.path.clone(),
+        dev: interpreter.binary.dev,
+        inode: interpreter.binary.inode,
+    };
+    match rung {
+        GcRung::Usdt { .. } => GcTarget::Usdt(binary()),
+        GcRung::Symbol { functions, .. } => {
+            GcTarget::Symbol(binary(), functions.iter().map(|f| f.entry_offset()).collect())
+        }
+        GcRung::Watchpoint { address } => GcTarget::Watchpoint(*address),
+    }
+}
