@@ -27,7 +27,7 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
     text += &section("Findings", ink);
     text += &findings(it, width, ink);
     text += "\n";
-    text += &unknown(it, ink);
+    text += &unknown(it, width, ink);
     for note in &it.notes {
         text += &hanging("note: ", note, width, |line| ink.warn(line));
     }
@@ -215,19 +215,20 @@ fn label(part: &str) -> &'static str {
 }
 
 /// Always there, also when there is nothing to tell.
-fn unknown(it: &Explanation, ink: Ink) -> String {
+fn unknown(it: &Explanation, width: usize, ink: Ink) -> String {
     let unknown = format!(
         "unknown: {} ({})",
         duration(it.unknown.ns),
         percent(it.unknown.ns, it.client_wait_ns)
     );
-    let lost = if it.lost_events == 0 {
-        ink.good("lost events: none")
+    let rows: Vec<_> =
+        it.lost.iter().map(|l| format!("{} {} {}", l.tracker, l.reason, l.count)).collect();
+    let (lost, rows) = if it.lost_events == 0 {
+        (ink.good("lost events: none"), String::new())
     } else {
-        let rows: Vec<_> =
-            it.lost.iter().map(|l| format!("{} {} {}", l.tracker, l.reason, l.count)).collect();
-        ink.bad(&format!("lost events: {} ({})", it.lost_events, rows.join(", ")))
+        let rows = hanging("lost: ", &rows.join(", "), width, |line| ink.bad(line));
+        (ink.bad(&format!("lost events: {}", it.lost_events)), rows)
     };
     let unknown = if it.unknown.ns == 0 { ink.good(&unknown) } else { ink.warn(&unknown) };
-    format!("{unknown} · {lost}\n")
+    format!("{unknown} · {lost}\n{rows}")
 }
