@@ -234,6 +234,37 @@ def ledger_of_a_handler():
     play("/ledger", serve, asks)
 
 
+def event_loop():
+    """One thread that serves two requests at once: marked, since its ledger belongs to neither."""
+    listener = listen()
+    paths = ["/loop/first", "/loop/second"]
+    done = []
+
+    def serve():
+        for _ in paths:
+            exchange = accept(listener)
+            exchange.read()
+            done.append(exchange)
+        time.sleep(HANDLE_S)
+        for exchange in done:
+            exchange.answer()
+
+    def client():
+        connections = [connect(listener) for _ in paths]
+        told = []
+        for connection, path in zip(connections, paths):
+            told.append(now())
+            connection.sendall(text(path))
+        for connection in connections:
+            connection.recv(1000)
+        return told
+
+    asking = Child(client)
+    run(Thread("loop", serve))
+    for exchange, path, ready in zip(done, paths, asking.result()):
+        exchange.claim(os.getpid(), path, ready, shared_thread=1)
+
+
 families()
 what_was_said()
 several_reads()
@@ -242,4 +273,5 @@ reset()
 closed_unanswered()
 never_asked()
 answered_elsewhere()
+event_loop()
 ledger_of_a_handler()
