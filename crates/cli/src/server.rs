@@ -1,14 +1,16 @@
 //! `underspan server`.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 use underspan_server::{Addresses, Config};
-use underspan_store::embedded::{Embedded, Options, default_folder};
+use underspan_store::embedded::{DEFAULT_PORT, Embedded, EmbeddedError, Options, default_folder};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
 use crate::Global;
+use crate::failure::Failure;
 
 /// Options of `underspan server`.
 #[derive(Debug, clap::Args)]
@@ -22,6 +24,9 @@ pub(crate) struct Args {
     /// Where spans are taken over HTTP
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4318")]
     otlp_http: SocketAddr,
+    /// Port of the embedded store; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    store_port: u16,
     /// Take no spans: another collector does
     #[arg(long, conflicts_with_all = ["otlp_grpc", "otlp_http"])]
     no_otlp: bool,
@@ -51,6 +56,7 @@ fn log_to_stderr() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         .try_init();
@@ -62,8 +68,8 @@ async fn serve(args: Args, global: &Global) -> anyhow::Result<()> {
         Some(url) => (url.parse::<Endpoint>()?, None),
         None => {
             let folder = global.data.clone().unwrap_or_else(default_folder);
-            let options = Options { folder, ..Options::default() };
-            let embedded = Embedded::attach_or_start(&options, progress).await?;
+            let options = Options { folder, port: args.store_port, ..Options::default() };
+            let embedded = Embedded::attach_or_start(&options, progress).await.map_err(explain)?;
             (embedded.endpoint().clone(), Some(embedded))
         }
     };
@@ -73,6 +79,15 @@ async fn serve(args: Args, global: &Global) -> anyhow::Result<()> {
         embedded.shutdown().await;
     }
     result
+}
+
+fn explain(error: EmbeddedError) -> anyhow::Error {
+    match error {
+        EmbeddedError::PortInUse(_) => Failure::new(error.to_string())
+            .hint("choose another port for the store with --store-port PORT, 0 for any")
+            .into(),
+        error => error.into(),
+    }
 }
 
 async fn serve_store(args: Args, store: Store, progress: impl Fn(&str)) -> anyhow::Result<()> {
