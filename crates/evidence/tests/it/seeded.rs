@@ -1,0 +1,136 @@
+//! An embedded store with Underspan's tables, and stories put into it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use underspan_explain::Evidence;
+use underspan_store::embedded::{Embedded, Options};
+use underspan_store::{CORE, MigrateOptions, Store};
+
+use crate::common;
+
+const TABLES: [&str; 10] = [
+    "requests",
+    "waits",
+    "gc_pause",
+    "gil_wait",
+    "thread_states",
+    "lost_events",
+    "processes",
+    "otel_traces",
+    "otel_traces_trace_id_ts",
+    "spans_by_thread",
+];
+
+pub(crate) struct Seeded {
+    embedded: Embedded,
+    folder: TempDir,
+}
+
+impl Seeded {
+    pub(crate) async fn start() -> Seeded {
+        let folder = TempDir::new().unwrap();
+        let python = std::env::var_os("UNDERSPAN_PYTHON")
+            .expect("set UNDERSPAN_PYTHON to a Python that has underspan[store] installed");
+        let options = Options {
+            folder: folder.path().to_owned(),
+            port: 0,
+            python: Some(python.into()),
+            memory_limit_mib: Some(1024),
+        };
+        let embedded = Embedded::start(&options, |_| {}).await.unwrap();
+        let seeded = Seeded { embedded, folder };
+        let mut components = vec![CORE];
+        components.extend(underspan_trackers::components());
+        seeded.store().migrate(&components, &MigrateOptions::default()).await.unwrap();
+        seeded
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::connect(self.embedded.endpoint().clone())
+    }
+
+    /// Stores all rows of a story, moved to the last minute: rows older than their table's TTL would
+    /// be dropped at once. Returns the story as it was stored.
+    pub(crate) async fn put(&self, story: &Evidence) -> Evidence {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let by = u64::try_from(now).unwrap() - 60_000_000_000 - common::T0;
+        let mut moved = story.clone();
+        moved.request.iter_mut().chain(&mut moved.siblings).for_each(|r| r.start_time += by);
+        moved.spans.iter_mut().for_each(|r| r.start_time += by);
+        moved.waits.iter_mut().for_each(|r| r.start_time += by);
+        moved.gc_pauses.iter_mut().for_each(|r| r.start_time += by);
+        moved.gil_waits.iter_mut().for_each(|r| r.start_time += by);
+        moved.thread_states.iter_mut().for_each(|r| r.start_time += by);
+        moved.lost.iter_mut().for_each(|r| r.start_time += by);
+
+        let request = moved.request.as_ref().unwrap();
+        self.insert("requests", moved.request.iter().chain(&moved.siblings)).await;
+        self.insert("waits", &moved.waits).await;
+        self.insert("gc_pause", &moved.gc_pauses).await;
+        self.insert("gil_wait", &moved.gil_waits).await;
+        self.insert("thread_states", &moved.thread_states).await;
+        self.insert("lost_events", &moved.lost).await;
+        let processes = moved.process.iter().map(|process| {
+            let mut row = serde_json::to_value(process).unwrap();
+            row["host"] = json!(request.host);
+            row["pid"] = json!(request.pid);
+            row["start_time"] = json!(request.start_time - 1_000_000_000);
+            row["seen"] = time(request.start_time);
+            row
+        });
+        self.insert("processes", processes).await;
+        let spans = moved.spans.iter().map(|span| {
+            let mut kind = span.kind.clone();
+            kind[..1].make_ascii_uppercase();
+            json!({
+                "Timestamp": time(span.start_time), "TraceId": span.trace_id, "SpanId": span.span_id,
+                "ParentSpanId": span.parent_span_id, "SpanName": span.name, "SpanKind": kind,
+                "ServiceName": span.service, "Duration": span.duration_ns,
+                "SpanAttributes": {
+                    "underspan.pid": span.pid.to_string(), "underspan.tid": span.tid.to_string(),
+                },
+            })
+        });
+        self.insert("otel_traces", spans).await;
+        moved
+    }
+
+    async fn insert<T: Serialize>(&self, table: &str, rows: impl IntoIterator<Item = T>) {
+        let mut lines = String::new();
+        for row in rows {
+            let mut row = serde_json::to_value(row).unwrap();
+            if let Some(start) = row.get("start_time").and_then(Value::as_u64) {
+                row["start_time"] = time(start);
+            }
+            lines += &format!("{row}\n");
+        }
+        if lines.is_empty() {
+            return;
+        }
+        let statement = format!("INSERT INTO {table} FORMAT JSONEachRow");
+        let store = self.store();
+        let mut insert = store.client().insert_formatted_with(statement);
+        insert.send(lines.into()).await.unwrap();
+        insert.end().await.unwrap();
+    }
+
+    pub(crate) async fn clear(&self) {
+        for table in TABLES {
+            self.store().query_raw(&format!("TRUNCATE TABLE {table}"), "TSV").await.unwrap();
+        }
+    }
+
+    /// The host writes into the folder until its end, so the folder goes last.
+    pub(crate) async fn stop(self) {
+        self.embedded.shutdown().await;
+        drop(self.folder);
+    }
+}
+
+/// As `DateTime64(9)` reads it.
+fn time(unix_ns: u64) -> Value {
+    json!(format!("{}.{:09}", unix_ns / 1_000_000_000, unix_ns % 1_000_000_000))
+}
