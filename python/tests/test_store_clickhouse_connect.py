@@ -57,9 +57,13 @@ def test_server_side_parameters(client):
     assert result.result_rows == [(text, [1, 2])]
 
 
-def test_long_parameters_travel_as_a_form(client):
+def test_parameters_travel_as_a_form(host):
+    client = clickhouse_connect.get_client(
+        host="127.0.0.1", port=host.port, password=host.token, form_encode_query_params=True
+    )
     text = "é;" * 50_000
     assert client.query("SELECT {t:String}", parameters={"t": text}).result_rows == [(text,)]
+    client.close()
 
 
 def test_settings(client):

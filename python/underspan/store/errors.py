@@ -62,8 +62,8 @@ class StoreError(Exception):
         if first is None:
             return cls(1002, f"Code: 1002. DB::Exception: {text} (UNKNOWN_EXCEPTION)")
         text = text[first.start() :]
-        # An error while reading inserted data is wrapped once more, with the same code.
-        inner = _CODE.match(text, first.end() - first.start())
-        if inner and inner.group(1) == first.group(1):
-            text = _WRAPPED_END.sub("", text[inner.start() :])
+        # Some errors are wrapped once or twice more, with the same code.
+        head = first.group()
+        while text.startswith(head + head):
+            text = _WRAPPED_END.sub("", text[len(head) :])
         return cls(int(first.group(1)), text)
