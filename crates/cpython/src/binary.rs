@@ -58,10 +58,14 @@ impl BinaryFacts {
             stripped: !image.has_symtab(),
             interpreter: interpreter(&image, name, build_id.as_deref(), roots),
             needs_libpython: needed.iter().any(|library| library.starts_with("libpython")),
-            musl: loader.contains("ld-musl") || needed.iter().any(|name| name.contains("musl")),
+            musl: is_musl(&loader, &needed),
             build_id: build_id.map(|id| hex(&id)),
         })
     }
+}
+
+fn is_musl(loader: &str, needed: &[String]) -> bool {
+    loader.contains("ld-musl") || needed.iter().any(|library| library.contains("musl"))
 }
 
 fn interpreter(
@@ -152,6 +156,13 @@ mod tests {
         assert_eq!(named_version("/x/libpython3.6m.so.1.0"), Some((3, 6)));
         assert_eq!(named_version("/usr/bin/python3"), None);
         assert_eq!(named_version("/usr/bin/perl"), None);
+    }
+
+    #[test]
+    fn musl_is_told_from_glibc() {
+        assert!(is_musl("/lib/ld-musl-x86_64.so.1", &[]));
+        assert!(is_musl("", &["libc.musl-x86_64.so.1".into()]));
+        assert!(!is_musl("/lib64/ld-linux-x86-64.so.2", &["libc.so.6".into()]));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! The self-check: what memory holds must be what an interpreter of this version holds.
 
-use std::collections::HashMap;
-
 use crate::interpreter::{GenerationStats, GilLayout, Libc};
 use crate::layout::Layout;
 use crate::memory::{Memory, word};
@@ -10,7 +8,9 @@ use crate::{InspectError, pthread};
 
 /// More interpreters and threads than any process has; bounds against cycles in damaged memory.
 const MAX_INTERPRETERS: usize = 256;
-const MAX_THREADS: usize = 16_384;
+pub(crate) const MAX_THREADS: usize = 16_384;
+/// Threads that are checked: more say no more.
+const CHECKED: usize = 32;
 /// Tries to see the GIL held by the same thread twice in a row.
 const STABLE: u32 = 16;
 
@@ -53,7 +53,7 @@ pub(crate) fn check(
         return failed("the main interpreter", "id 0", id);
     }
     holder(memory, layout, at.gil, &interpreters(memory, layout, at)?)?;
-    let main_threads = thread_states(memory, layout, at.main)?;
+    let main_threads = thread_states(memory, layout, at.main, CHECKED)?;
     threads_are_real(process, memory, &main_threads, libc)?;
     let after = collector(memory, layout, at)?;
     for (before, after) in before.iter().zip(after) {
@@ -167,19 +167,17 @@ fn interpreters(memory: Memory, layout: &Layout, at: Addresses) -> Result<Vec<u6
     Ok(found)
 }
 
-/// The threads of one interpreter. Every link is checked.
+/// The threads of one interpreter, the latest first, `limit` at most. Every link is checked.
 pub(crate) fn thread_states(
     memory: Memory,
     layout: &Layout,
     interpreter: u64,
+    limit: usize,
 ) -> Result<Vec<ThreadState>, InspectError> {
     let mut found = Vec::new();
     let mut previous = 0;
     let mut next = memory.u64(interpreter + layout.interp_threads)?;
-    while next != 0 {
-        if found.len() == MAX_THREADS {
-            return failed("the list of threads", "an end", "more than 16,384");
-        }
+    while next != 0 && found.len() < limit {
         let block: [u8; 192] = memory.block(next)?;
         let field = |offset: u64| word(&block, offset as usize);
         if field(layout.tstate_interp) != interpreter {
@@ -218,11 +216,10 @@ fn threads_are_real(
     libc: Libc,
 ) -> Result<(), InspectError> {
     let pthread_tid = |thread: &ThreadState| pthread::tid(memory, thread.thread_id);
-    let tasks = process.threads()?;
     let is_real = |thread: &ThreadState| match (thread.native_id, libc) {
-        (Some(id), Libc::Glibc) => tasks.contains_key(&id) && pthread_tid(thread) == Some(id),
-        (Some(id), Libc::Musl) => tasks.contains_key(&id),
-        (None, Libc::Glibc) => pthread_tid(thread).is_some_and(|id| tasks.contains_key(&id)),
+        (Some(id), Libc::Glibc) => pthread_tid(thread) == Some(id) && process.has_thread(id),
+        (Some(id), Libc::Musl) => process.has_thread(id),
+        (None, Libc::Glibc) => pthread_tid(thread).is_some_and(|id| process.has_thread(id)),
         (None, Libc::Musl) => memory.u64(thread.thread_id).is_ok(),
     };
     if threads.iter().any(is_real) {
@@ -230,13 +227,11 @@ fn threads_are_real(
     }
     // Between fork and the interpreter's own clean-up, or exec, the states are the parent's.
     let parent = Process { pid: process.parent() };
-    let parents =
-        if parent.pid == 0 { HashMap::new() } else { parent.threads().unwrap_or_default() };
     let is_parents = |thread: &ThreadState| {
         let id = thread.native_id.or_else(|| pthread_tid(thread));
-        id.is_some_and(|id| parents.contains_key(&id))
+        id.is_some_and(|id| parent.has_thread(id))
     };
-    if threads.iter().any(is_parents) {
+    if parent.pid != 0 && threads.iter().any(is_parents) {
         return Err(InspectError::NotReady("it was forked just now".into()));
     }
     if process.has_ended() {

@@ -81,13 +81,12 @@ pub(crate) struct Probes {
     pub(crate) missing: Vec<String>,
 }
 
-/// The functions that collect, by version: name and argument that is the generation.
-fn collector(version: Version) -> &'static [(&'static str, u8)] {
+/// The function that every collection goes through; its second argument is the generation.
+/// The incremental collector of early 3.14 has none, and falls to the next rung.
+fn collector(version: Version) -> &'static str {
     match version.minor_pair() {
-        (3, 8 | 9) => &[("collect", 1)],
-        // The incremental collector of early 3.14 has only the outer function.
-        (3, 14) => &[("gc_collect_main", 1), ("_PyGC_Collect", 1)],
-        _ => &[("gc_collect_main", 1)],
+        (3, 8 | 9) => "collect",
+        _ => "gc_collect_main",
     }
 }
 
@@ -119,34 +118,30 @@ fn symbol(
     let Some(source) = source else {
         return Err("no symbol: the binary is stripped and its debug file is not installed".into());
     };
-    for &(base, argument) in collector(version) {
-        let mut found = source.symbols(".symtab", |name| is_function(name, base));
-        found.retain(|symbol| symbol.is_function);
-        // `collect` is a common name: where files are named, it must be the collector's own.
-        if found.iter().any(in_collector) {
-            found.retain(in_collector);
-        } else if found.iter().filter(|symbol| symbol.name == base).count() > 1 {
-            return Err(format!("no symbol: several functions are named {base}"));
-        }
-        let functions: Vec<_> = found
-            .into_iter()
-            .filter_map(|symbol| {
-                let file_offset = file_offset(segments, symbol.address)?;
-                let head = image.bytes_at(symbol.address, 4)?;
-                let endbr64 = head == [0xf3, 0x0f, 0x1e, 0xfa];
-                Some(GcFunction { name: symbol.name, file_offset, endbr64 })
-            })
-            .collect();
-        if !functions.is_empty() {
-            let whole = functions.iter().all(|function| function.name == base);
-            return Ok(GcRung::Symbol {
-                functions,
-                generation_argument: whole.then_some(argument),
-                returns_collected: true,
-            });
-        }
+    let base = collector(version);
+    let mut found = source.symbols(".symtab", |name| is_function(name, base));
+    found.retain(|symbol| symbol.is_function);
+    // `collect` is a common name: where files are named, it must be the collector's own.
+    if found.iter().any(in_collector) {
+        found.retain(in_collector);
+    } else if found.iter().filter(|symbol| symbol.name == base).count() > 1 {
+        return Err(format!("no symbol: several functions are named {base}"));
     }
-    Err("no symbol: the collecting function is not in the symbol table (inlined?)".into())
+    let function = |symbol: Symbol| {
+        let file_offset = file_offset(segments, symbol.address)?;
+        let endbr64 = image.bytes_at(symbol.address, 4)? == [0xf3, 0x0f, 0x1e, 0xfa];
+        Some(GcFunction { name: symbol.name, file_offset, endbr64 })
+    };
+    let functions: Vec<_> = found.into_iter().filter_map(function).collect();
+    if functions.is_empty() {
+        return Err(format!("no symbol: {base} is not in the symbol table (inlined?)"));
+    }
+    let whole = functions.iter().all(|function| keeps_arguments(&function.name, base));
+    Ok(GcRung::Symbol {
+        functions,
+        generation_argument: whole.then_some(1),
+        returns_collected: true,
+    })
 }
 
 fn in_collector(symbol: &Symbol) -> bool {
@@ -160,6 +155,15 @@ fn is_function(name: &str, base: &str) -> bool {
         || [".constprop", ".isra", ".lto_priv", ".llvm"].iter().any(|&clone| {
             suffix.starts_with(clone) && !suffix.contains(".cold") && !suffix.contains(".part")
         })
+}
+
+/// Link-time optimisation renames (`.lto_priv.0`); other clones may have lost arguments.
+fn keeps_arguments(name: &str, base: &str) -> bool {
+    let suffix = name.strip_prefix(base).unwrap_or(name);
+    suffix.is_empty()
+        || suffix
+            .strip_prefix(".lto_priv.")
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn usdt(image: &Image<'_>, segments: &[Segment]) -> Option<GcRung> {
@@ -207,6 +211,10 @@ mod tests {
         for name in ["collect", "collect.constprop.0", "collect.isra.0.constprop.1"] {
             assert!(is_function(name, "collect"), "{name}");
         }
+        assert!(keeps_arguments("collect", "collect"));
+        assert!(keeps_arguments("collect.lto_priv.0", "collect"));
+        assert!(!keeps_arguments("collect.constprop.0", "collect"));
+        assert!(!keeps_arguments("collect.lto_priv.0.constprop.0", "collect"));
         for name in ["collect.cold", "collect.constprop.0.cold", "collect.part.0", "collector"] {
             assert!(!is_function(name, "collect"), "{name}");
         }

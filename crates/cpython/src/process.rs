@@ -73,6 +73,14 @@ impl Process {
         Ok(tids.into_iter().map(|tid| (inner(tid).unwrap_or(tid), tid)).collect())
     }
 
+    /// Whether `tid`, as the process sees it, is one of its threads. Cheaper than to list them all.
+    pub(crate) fn has_thread(&self, tid: u32) -> bool {
+        if self.shares_our_pid_namespace() {
+            return self.file(&format!("task/{tid}")).exists();
+        }
+        self.threads().is_ok_and(|threads| threads.contains_key(&tid))
+    }
+
     /// The parent's id, 0 when it is unknown.
     pub(crate) fn parent(&self) -> i32 {
         let status = fs::read_to_string(self.file("status")).unwrap_or_default();

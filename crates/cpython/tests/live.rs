@@ -5,6 +5,8 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use common::{Program, interpreters};
 use underspan_cpython::{Inspector, Libc, pthread_tid, thread_names};
@@ -186,5 +188,38 @@ os.waitpid(pid, 0)
         assert_eq!(names.len(), 1, "{python:?}");
         assert_eq!((names[0].tid, names[0].name.as_str()), (Some(child as u32), "worker"));
         program.tell("");
+    }
+}
+
+#[test]
+fn threads_of_another_pid_namespace_have_our_ids() {
+    let body = "import threading, time; print(flush=True)
+threading.Thread(target=time.sleep, args=(60,), name='inside', daemon=True).start()
+print(threading.active_count(), flush=True); time.sleep(60)";
+    for python in interpreters() {
+        let mut unshare = Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+            .arg(&python.path)
+            .args(["-c", body])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(unshare.stdout.take().unwrap());
+        let ready = output.lines().nth(1).is_some();
+        let parent = unshare.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let child = std::fs::read_to_string(children).unwrap_or_default();
+        let names = child.trim().parse().map(|pid: i32| (pid, thread_names(pid)));
+        unshare.kill().unwrap();
+        unshare.wait().unwrap();
+        if !ready {
+            eprintln!("skipped: no right to make a pid namespace");
+            return;
+        }
+        let (pid, names) = names.unwrap();
+        let names = names.unwrap_or_else(|error| panic!("{python:?}: {error}"));
+        assert_eq!(names.len(), 2, "{python:?}");
+        assert_eq!(names[&(pid as u32)], "MainThread", "{python:?}");
+        assert!(names.values().any(|name| name == "inside"), "{python:?}");
     }
 }

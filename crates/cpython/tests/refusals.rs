@@ -28,6 +28,25 @@ fn other_programs_are_not_python() {
 }
 
 #[test]
+fn old_versions_are_named_and_refused() {
+    for path in common::old_interpreters() {
+        let mut child = Command::new(&path)
+            .args(["-c", "import sys; print(1); sys.stdout.flush(); sys.stdin.read()"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read(&mut child.stdout.take().unwrap(), &mut [0]).unwrap();
+        let error = inspect(child.id() as i32).unwrap_err();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        eprintln!("{}: {error}", path.display());
+        let InspectError::Unsupported { version, .. } = error else { panic!("{error}") };
+        assert!(version.minor_pair() < (3, 8));
+    }
+}
+
+#[test]
 fn kernel_threads_are_not_python() {
     // kthreadd is process 2, unless we are in a pid namespace.
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {

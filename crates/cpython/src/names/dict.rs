@@ -1,6 +1,6 @@
 //! Dicts and instance attributes. Every size is bounded before it is used.
 
-use super::object::{DICT, INLINE_VALUES, MANAGED_DICT, Objects, Problem};
+use super::object::{DICT, INLINE_VALUES, MANAGED_DICT, Objects, Problem, TYPE_DICT_OFFSET};
 use crate::memory::word;
 
 /// More entries than `sys.modules` or `threading._active` ever has.
@@ -15,31 +15,46 @@ struct Keys {
     hashed: bool,
 }
 
+/// Where an object's attributes, or a dict's items, are.
+#[derive(Clone, Copy)]
+pub(super) struct Table {
+    keys: u64,
+    /// The values, where they are not beside their keys.
+    values: Option<u64>,
+}
+
 impl Objects {
     /// A dict's keys and values, in the order of insertion.
     pub(super) fn dict_items(&mut self, dict: u64) -> Result<Vec<(u64, u64)>, Problem> {
-        let (_, flags) = self.class(dict)?;
-        if flags & DICT == 0 {
-            return Err(Problem::Odd("an object that should be a dict"));
-        }
-        let block: [u8; 48] = self.memory.block(dict)?;
-        let (keys, values) = (word(&block, 32), word(&block, 40));
-        let values = (values != 0).then(|| values + self.values_header());
-        self.items(keys, values)
+        let table = self.dict(dict)?;
+        self.items(table)
     }
 
-    /// An instance's attributes.
-    pub(super) fn attributes(&mut self, object: u64) -> Result<Vec<(u64, u64)>, Problem> {
-        let (class, flags) = self.class(object)?;
+    fn dict(&mut self, dict: u64) -> Result<Table, Problem> {
+        let block: [u8; 48] = self.memory.block(dict)?;
+        if self.class_flags(word(&block, 8))? & DICT == 0 {
+            return Err(Problem::Odd("an object that should be a dict"));
+        }
+        let (keys, values) = (word(&block, 32), word(&block, 40));
+        Ok(Table { keys, values: (values != 0).then(|| values + self.values_header()) })
+    }
+
+    /// Where an instance's attributes are.
+    fn attributes(&mut self, object: u64) -> Result<Table, Problem> {
+        let block: [u8; 48] = self.memory.block(object.saturating_sub(32))?;
+        let (first, second, class) = (word(&block, 0), word(&block, 8), word(&block, 40));
+        let flags = self.class_flags(class)?;
         let minor = self.version.minor_pair();
         if minor < (3, 11) || flags & MANAGED_DICT == 0 {
-            let dict = self.plain_dict(object, class)?;
-            return self.dict_items(dict);
+            let offset = self.class_word(class, TYPE_DICT_OFFSET)?;
+            if !(1..4096).contains(&offset) {
+                return Err(Problem::Odd("a Thread without __dict__"));
+            }
+            let dict = self.memory.u64(object + offset)?;
+            return self.dict(dict);
         }
         // 3.11: a pointer to values and one to a dict, before the object. 3.12: one of the two,
         // told apart by its low bit. From 3.13: a pointer to a dict; values lie in the object.
-        let before: [u8; 32] = self.memory.block(object.saturating_sub(32))?;
-        let (first, second) = (word(&before, 0), word(&before, 8));
         let values = match minor {
             (3, 11) => (first != 0).then_some(first),
             (3, 12) => (second & 1 == 1).then(|| second + 1),
@@ -48,12 +63,35 @@ impl Objects {
             }
             _ => None,
         };
-        match values {
-            Some(values) => {
-                let keys = self.memory.u64(class + self.layout.type_cached_keys)?;
-                self.items(keys, Some(values))
+        if values.is_none() {
+            return self.dict(second);
+        }
+        let keys = self.class_word(class, self.layout.type_cached_keys)?;
+        Ok(Table { keys, values })
+    }
+
+    /// The value of an instance's attribute. Instances of a class share their keys: where `name`
+    /// stands among them is looked up once.
+    pub(super) fn attribute(&mut self, object: u64, name: &str) -> Result<u64, Problem> {
+        let missing = Problem::Odd("a Thread without a name");
+        let table = self.attributes(object)?;
+        let Some(values) = table.values else {
+            let items = self.items(table)?;
+            return self.find(&items, name)?.map(|(_, value)| value).ok_or(missing);
+        };
+        let slot = match self.slots.get(&table.keys) {
+            Some(&slot) => slot,
+            None => {
+                let keys = self.entries(table.keys)?;
+                let (key, _) = self.find(&keys, name)?.ok_or(missing)?;
+                let slot = keys.iter().position(|entry| entry.0 == key).unwrap_or_default() as u64;
+                self.slots.insert(table.keys, slot);
+                slot
             }
-            None => self.dict_items(second),
+        };
+        match self.memory.u64(values + slot * 8)? {
+            0 => Err(Problem::Odd("a Thread whose name is not set yet")),
+            value => Ok(value),
         }
     }
 
@@ -62,24 +100,25 @@ impl Objects {
         if self.version.minor_pair() >= (3, 13) { 8 } else { 0 }
     }
 
-    fn items(&self, keys: u64, values: Option<u64>) -> Result<Vec<(u64, u64)>, Problem> {
+    fn items(&self, table: Table) -> Result<Vec<(u64, u64)>, Problem> {
+        let mut items = self.entries(table.keys)?;
+        if let Some(values) = table.values {
+            let values = self.memory.bytes(values, items.len() * 8)?;
+            for (index, item) in items.iter_mut().enumerate() {
+                item.1 = word(&values, index * 8);
+            }
+        }
+        items.retain(|&(key, value)| key != 0 && value != 0);
+        Ok(items)
+    }
+
+    /// All entries, also unused ones.
+    fn entries(&self, keys: u64) -> Result<Vec<(u64, u64)>, Problem> {
         let keys = self.keys(keys)?;
-        let entry = if keys.hashed { 24 } else { 16 };
-        let entries = self.memory.bytes(keys.entries, keys.count as usize * entry)?;
-        let split = match values {
-            Some(values) => Some(self.memory.bytes(values, keys.count as usize * 8)?),
-            None => None,
-        };
-        let pair = |(index, entry): (usize, &[u8])| {
-            let start = entry.len() - 16;
-            let value = match &split {
-                Some(values) => word(values, index * 8),
-                None => word(entry, start + 8),
-            };
-            (word(entry, start), value)
-        };
-        let items = entries.chunks_exact(entry).enumerate().map(pair);
-        Ok(items.filter(|&(key, value)| key != 0 && value != 0).collect())
+        let size = if keys.hashed { 24 } else { 16 };
+        let entries = self.memory.bytes(keys.entries, keys.count as usize * size)?;
+        let pair = |entry: &[u8]| (word(entry, size - 16), word(entry, size - 8));
+        Ok(entries.chunks_exact(size).map(pair).collect())
     }
 
     fn keys(&self, keys: u64) -> Result<Keys, Problem> {

@@ -6,7 +6,7 @@ mod object;
 use std::collections::HashMap;
 use std::thread;
 
-use crate::check::{ThreadState, thread_states};
+use crate::check::{MAX_THREADS, ThreadState, thread_states};
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::{InspectError, Inspector, Interpreter, pthread};
@@ -62,7 +62,7 @@ impl Interpreter {
             return Ok(Vec::new());
         }
         let tasks = Process { pid: self.pid }.threads()?;
-        let states = thread_states(memory, &self.layout, self.main_interpreter)?;
+        let states = thread_states(memory, &self.layout, self.main_interpreter, MAX_THREADS)?;
         let native: HashMap<u64, u32> = states.iter().filter_map(native_id).collect();
         let mut names = Vec::with_capacity(active.len());
         let mut problem = None;
@@ -108,14 +108,6 @@ fn active_threads(objects: &mut Objects, interpreter: u64) -> Result<Vec<(u64, u
 
 fn name_of(objects: &mut Objects, ident: u64, thread: u64) -> Result<(u64, String), Problem> {
     let pthread_id = objects.integer(ident)?;
-    let attributes = objects.attributes(thread)?;
-    let name = match attributes.iter().find(|&&(key, _)| Some(key) == objects.name_key) {
-        Some(&found) => found,
-        None => {
-            objects.find(&attributes, "_name")?.ok_or(Problem::Odd("a Thread without _name"))?
-        }
-    };
-    // Attribute names are interned: the next thread's key is the same object.
-    objects.name_key = Some(name.0);
-    Ok((pthread_id, objects.text(name.1)?))
+    let name = objects.attribute(thread, "_name")?;
+    Ok((pthread_id, objects.text(name)?))
 }

@@ -9,7 +9,7 @@ use crate::{InspectError, Version};
 /// `PyModuleObject.md_dict`, in all supported versions.
 pub(super) const MODULE_DICT: u64 = 16;
 const TYPE_FLAGS: u64 = 168;
-const TYPE_DICT_OFFSET: u64 = 288;
+pub(super) const TYPE_DICT_OFFSET: u64 = 288;
 
 /// `tp_flags`
 pub(super) const INLINE_VALUES: u64 = 1 << 2;
@@ -56,30 +56,29 @@ pub(super) struct Objects {
     pub(super) memory: Memory,
     pub(super) version: Version,
     pub(super) layout: Layout,
-    /// The interned `"_name"`, once seen.
-    pub(super) name_key: Option<u64>,
-    /// `tp_flags` by type.
-    flags: HashMap<u64, u64>,
+    /// Where the attribute that was asked for stands in shared keys, by the keys' address.
+    pub(super) slots: HashMap<u64, u64>,
+    /// Fields of types, by type and offset.
+    classes: HashMap<(u64, u64), u64>,
 }
 
 impl Objects {
     pub(super) fn new(memory: Memory, version: Version, layout: Layout) -> Self {
-        Objects { memory, version, layout, name_key: None, flags: HashMap::new() }
+        Objects { memory, version, layout, slots: HashMap::new(), classes: HashMap::new() }
     }
 
-    /// An object's type, and the type's flags.
-    pub(super) fn class(&mut self, object: u64) -> Result<(u64, u64), Problem> {
-        let class = self.memory.u64(object + 8)?;
-        Ok((class, self.class_flags(class)?))
-    }
-
-    fn class_flags(&mut self, class: u64) -> Result<u64, Problem> {
-        if let Some(&flags) = self.flags.get(&class) {
-            return Ok(flags);
+    /// A field of a type. Types do not change: each field is read once.
+    pub(super) fn class_word(&mut self, class: u64, offset: u64) -> Result<u64, Problem> {
+        if let Some(&value) = self.classes.get(&(class, offset)) {
+            return Ok(value);
         }
-        let flags = self.memory.u64(class + TYPE_FLAGS)?;
-        self.flags.insert(class, flags);
-        Ok(flags)
+        let value = self.memory.u64(class.saturating_add(offset))?;
+        self.classes.insert((class, offset), value);
+        Ok(value)
+    }
+
+    pub(super) fn class_flags(&mut self, class: u64) -> Result<u64, Problem> {
+        self.class_word(class, TYPE_FLAGS)
     }
 
     /// A non-negative `int`.
@@ -158,14 +157,6 @@ impl Objects {
             }
         }
         Ok(None)
-    }
-
-    /// The instance dict of an object that keeps it at a fixed place (before 3.11).
-    pub(super) fn plain_dict(&self, object: u64, class: u64) -> Result<u64, Problem> {
-        match self.memory.u64(class + TYPE_DICT_OFFSET)? as i64 {
-            offset @ 1..4096 => Ok(self.memory.u64(object + offset as u64)?),
-            _ => Err(Problem::Odd("a Thread without __dict__")),
-        }
     }
 }
 

@@ -29,6 +29,15 @@ pub(crate) fn interpreters() -> Vec<Python> {
     found
 }
 
+/// CPython before 3.8 on this machine, if any.
+pub(crate) fn old_interpreters() -> Vec<PathBuf> {
+    let ask = "import sys; sys.exit(not sys.version_info < (3, 8))";
+    let is_old = |path: &PathBuf| {
+        path.exists() && Command::new(path).args(["-c", ask]).status().is_ok_and(|s| s.success())
+    };
+    candidates().into_iter().filter(is_old).collect()
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Python {
     pub(crate) path: PathBuf,
@@ -40,7 +49,7 @@ fn candidates() -> Vec<PathBuf> {
     let home = std::env::var("HOME").unwrap_or_default();
     let pyenv = std::env::var("PYENV_ROOT").unwrap_or(format!("{home}/.pyenv"));
     for version in Path::new(&pyenv).join("versions").read_dir().into_iter().flatten().flatten() {
-        found.push(version.path().join("bin/python3"));
+        found.push(version.path().join("bin/python"));
     }
     for name in std::env::var("UNDERSPAN_TEST_PYTHONS").unwrap_or_default().split(':') {
         found.push(name.into());
