@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import shlex
+import shutil
 import sys
 import tempfile
 
@@ -84,17 +85,25 @@ def play(args, folder):
 def main():
     args = options()
     try:
-        with contextlib.ExitStack() as stack:
-            folder = args.keep
-            if folder is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="truth-"))
-            if not args.rehearse:
-                preflight(args.underspan)
-                stack.enter_context(embedded_store(os.path.join(folder, "store")))
-            return play(args, folder)
+        if not args.rehearse:
+            preflight(args.underspan)
     except Unusable as error:
         print(f"truth: {error}", file=sys.stderr)
         return 2
+    folder = args.keep or tempfile.mkdtemp(prefix="underspan-truth-")
+    try:
+        with contextlib.ExitStack() as stack:
+            if not args.rehearse:
+                stack.enter_context(embedded_store(os.path.join(folder, "store")))
+            status = play(args, folder)
+    except Unusable as error:
+        print(f"truth: {error}", file=sys.stderr)
+        status = 2
+    if status == 0 and not args.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"claims, logs and the store are in {folder}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def play(steps, folder, run):
         json.dump(steps, out)
     status = run([sys.executable, str(DRIVER), plan_path, done_path])
     if not os.path.exists(done_path):
-        raise Unusable(f"the workloads did not run to their end (status {status}); see {folder}")
+        raise Unusable(f"the workloads did not run to their end: status {status}")
     with open(done_path) as text:
         return status, [played(step, done) for step, done in zip(steps, json.load(text))]
 
@@ -108,7 +108,10 @@ def workload_ended_well(each):
 def judge(cases, interpreter, folder, underspan):
     """Every line of the table for one interpreter."""
     steps = list(plan([case for case in cases if not case.attach], interpreter, folder))
-    status, all_played = play(steps, folder, underspan.run) if steps else (DRIVER_STATUS, [])
+    try:
+        status, all_played = play(steps, folder, underspan.run) if steps else (DRIVER_STATUS, [])
+    except Unusable as error:
+        raise Unusable(f"{error}; underspan said: {underspan.last_words()}") from error
     for step in plan([case for case in cases if case.attach], interpreter, folder):
         all_played.append(play_attached(step, underspan))
     seen = Seen({name: underspan.table(name) for name in TABLES}, underspan.explain)

@@ -75,7 +75,12 @@ class Underspan:
         except subprocess.TimeoutExpired as late:
             process.kill()
             process.wait()
-            raise Unusable(f"underspan did not end within {time_limit} s; see {self.log}") from late
+            message = f"underspan did not end within {time_limit} s: {self.last_words()}"
+            raise Unusable(message) from late
+
+    def last_words(self):
+        with open(self.log) as log:
+            return (log.read().strip().splitlines() or ["it said nothing"])[-1]
 
     def run(self, command):
         """`underspan run -- COMMAND`; returns its exit status."""
@@ -89,7 +94,7 @@ class Underspan:
             deadline = time.monotonic() + START_TIME_LIMIT_S
             while not self.rows(f"SELECT pid FROM processes WHERE ns_pid = {pid} LIMIT 1"):
                 if agent.poll() is not None or time.monotonic() > deadline:
-                    raise Unusable(f"`underspan agent` does not watch {pid}; see {self.log}")
+                    raise Unusable(f"`underspan agent` does not watch {pid}: {self.last_words()}")
                 time.sleep(0.2)
             yield
         finally:
