@@ -91,6 +91,13 @@ python() {
         $VENV/bin/python python/dev_install.py >/dev/null
         echo "$wanted" >$VENV/stamp
     fi
+    # The command, where `pip install` would put it; but always the latest build.
+    cat >$VENV/bin/underspan <<-EOF
+		#!/bin/sh
+		UNDERSPAN_PYTHON=\${UNDERSPAN_PYTHON:-"$PWD/$VENV/bin/python"} \\
+		    exec "$PWD/target/release/underspan" "\$@"
+	EOF
+    chmod +x $VENV/bin/underspan
 }
 
 build() {

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.processes import DemoError, Processes
-from harness.stack import free_port, listens
-
-ROOT = Path(__file__).resolve().parents[2]
+from harness.stack import BIN, free_port, listens
 
 
 @dataclass(frozen=True)
@@ -30,17 +28,17 @@ class Underspan:
     def __init__(self, folder: Path, processes: Processes) -> None:
         self._processes = processes
         self._data = folder / "underspan"
-        self._program = Path(os.environ.get("UNDERSPAN", ROOT / "target/release/underspan"))
+        self._program = Path(os.environ.get("UNDERSPAN", BIN / "underspan"))
         self.port = free_port()
         self.otlp_port = free_port()
 
     def start(self) -> None:
         """Start it and wait until it takes spans and watches."""
         if not self._program.exists():
-            raise DemoError(f"{self._program} is not there: run `make build`")
+            raise DemoError(f"{self._program} is not there: run `make setup`")
         up = self._processes.start(
             "underspan",
-            [self._program, "up", "--data", self._data, "--listen", f"127.0.0.1:{self.port}"]
+            [self._program, "up", "--data", self._data, "--api", f"127.0.0.1:{self.port}"]
             + ["--otlp-http", f"127.0.0.1:{self.otlp_port}", "--otlp-grpc", f"127.0.0.1:{free_port()}"],
         )
         up.wait_until(lambda: listens(self.port) and listens(self.otlp_port), 60)
@@ -55,7 +53,7 @@ class Underspan:
 
     def rows(self, query: str) -> list[dict]:
         """The rows of a query."""
-        return json.loads(self.ask("sql", "--json", query))
+        return [json.loads(line) for line in self.ask("sql", "--json", query).splitlines()]
 
     def explain(self, request_id: str) -> dict:
         """The explanation, as data."""
