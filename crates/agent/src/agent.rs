@@ -35,8 +35,6 @@ pub struct Options {
     pub host: String,
     /// What to watch.
     pub selection: Selection,
-    /// Never watch these: the embedded store, for one.
-    pub never: Vec<u32>,
     /// Waits at least this long get a row of their own.
     pub wait_threshold: Duration,
     /// Have the kernel measure the programs' run time. Costs some 20 ns a run.
@@ -45,7 +43,8 @@ pub struct Options {
     pub budget: Budget,
 }
 
-/// Programs attached, processes chosen; nothing drained yet.
+/// Programs attached; nothing is watched until [`Agent::watch`], nothing passed on until
+/// [`Agent::run`].
 pub struct Agent {
     session: Session,
     processes: Processes,
@@ -73,7 +72,7 @@ struct Baseline {
 }
 
 impl Agent {
-    /// Loads and attaches the programs and begins to watch. Needs root.
+    /// Loads and attaches the programs. Needs root.
     ///
     /// # Errors
     /// If this kernel or user cannot have them; the message says what to do.
@@ -93,11 +92,9 @@ impl Agent {
         }
         let bpf_stats = if options.measure_bpf { Some(BpfStats::enable()?) } else { None };
 
-        let mut selector = Selector::new(selection);
-        options.never.iter().for_each(|pid| selector.never(*pid));
-        let mut agent = Agent {
+        Ok(Agent {
             session,
-            processes: Processes::new(selector),
+            processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host)?,
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
@@ -109,9 +106,14 @@ impl Agent {
             malformed: 0,
             shed: 0,
             shedding: false,
-        };
-        agent.processes.scan(&mut agent.session);
-        Ok(agent)
+        })
+    }
+
+    /// Begins to watch what was selected, but never the processes in `never`: Underspan's own
+    /// helpers, such as the embedded store.
+    pub fn watch(&mut self, never: &[u32]) {
+        self.processes.never(never);
+        self.processes.scan(&mut self.session);
     }
 
     /// Which way each hook was attached.

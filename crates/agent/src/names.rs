@@ -113,7 +113,9 @@ impl<R: ReadNames> Names<R> {
         if tid == 0 {
             return Arc::clone(&self.nobody);
         }
-        if now.duration_since(self.swept) >= SWEEP_EVERY || self.threads.len() > MAX_THREADS {
+        let crowded = self.threads.len() > MAX_THREADS;
+        let pause = if crowded { SWEEP_EVERY / 20 } else { SWEEP_EVERY };
+        if now.duration_since(self.swept) >= pause {
             self.sweep(now);
         }
         match self.threads.get(&tid) {

@@ -84,6 +84,11 @@ impl Processes {
         std::mem::take(&mut self.changed)
     }
 
+    /// Never watch these.
+    pub(crate) fn never(&mut self, pids: &[u32]) {
+        pids.iter().for_each(|pid| self.selector.never(*pid));
+    }
+
     /// Looks at every process on the host.
     pub(crate) fn scan(&mut self, session: &mut Session) {
         for (pid, why) in self.selector.scan() {

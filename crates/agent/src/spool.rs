@@ -155,13 +155,19 @@ impl Spool {
             self.losses.add(&batch.table, Reason::TooLarge, batch.rows);
             return Ok(());
         };
-        let mut result = self.write(&frame, batch);
-        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::StorageFull)
-            && !self.segments.is_empty()
-        {
-            // The disk is smaller than the bound: the oldest makes room, as it would at the bound.
-            result = self.drop_oldest().and_then(|()| self.write(&frame, batch));
-        }
+        let result = loop {
+            match self.write(&frame, batch) {
+                // The disk is smaller than the bound: the oldest makes room, as it would at the bound.
+                Err(error)
+                    if error.kind() == io::ErrorKind::StorageFull && !self.segments.is_empty() =>
+                {
+                    if let Err(error) = self.drop_oldest() {
+                        break Err(error);
+                    }
+                }
+                other => break other,
+            }
+        };
         result.map_err(|source| {
             self.losses.add(&batch.table, Reason::SpoolWrite, batch.rows);
             Error::File { action: "write to the spool", path: self.dir.clone(), source }
@@ -186,7 +192,11 @@ impl Spool {
         };
         segment.append(frame, &batch.table, batch.rows)?;
         self.unsynced_since.get_or_insert_with(Instant::now);
-        self.sync_if_due()
+        if let Err(error) = self.sync_if_due() {
+            // The rows are in the file; only a power cut could take them now.
+            tracing::warn!("cannot sync the spool {}: {error}", self.dir.display());
+        }
+        Ok(())
     }
 
     fn start_segment(&mut self, bytes: u64) -> io::Result<()> {

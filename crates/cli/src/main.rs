@@ -14,9 +14,11 @@ mod render;
 mod requests;
 mod run;
 mod server;
+mod signals;
 mod session;
 mod sql;
 mod up;
+mod watch;
 
 use failure::Failure;
 use global::Global;

@@ -39,14 +39,9 @@ impl Collector {
             self.send(table);
             self.drop_if_stuck(table);
         }
-        // No entry(): it would allocate the key for every row.
-        if !self.open.contains_key(table) {
-            let open = Open { batch: Batch::new(table, columns), since: Instant::now() };
-            self.open.insert(table.to_owned(), open);
-        }
-        let open = self.open.entry(table.to_owned());
-        let open = open
-            .or_insert_with(|| Open { batch: Batch::new(table, columns), since: Instant::now() });
+        let since = Instant::now();
+        let new = || Open { batch: Batch::new(table, columns), since };
+        let open = self.open.entry(table.to_owned()).or_insert_with(new);
         &mut open.batch
     }
 

@@ -37,7 +37,11 @@ impl Segment {
         let path = dir.join(format!("{seq:020}{SUFFIX}"));
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
-        file.write_all(MAGIC)?;
+        if let Err(error) = file.write_all(MAGIC) {
+            // The name must stay free for the next attempt.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
         let start = MAGIC.len() as u64;
         Ok(Segment {
             seq,

@@ -182,6 +182,54 @@ fn foreign_files_and_empty_segments_do_no_harm() {
     assert_eq!(drain(&mut spool), [batch(1, 1)]);
 }
 
+/// Runs `test` on a thread that has a file system of `bytes` to itself, at the path it is given.
+fn on_a_small_disk(bytes: u64, test: impl FnOnce(&Path) + Send + 'static) {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    let on_it = move || {
+        let dir = tempfile::tempdir().unwrap();
+        unshare(CloneFlags::CLONE_NEWNS).expect("this test needs root");
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        let size = format!("size={bytes}");
+        let tmpfs = Some("tmpfs");
+        mount(tmpfs, dir.path(), tmpfs, MsFlags::empty(), Some(size.as_str())).unwrap();
+        test(&dir.path().join("spool"));
+        nix::mount::umount2(dir.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    };
+    std::thread::spawn(on_it).join().unwrap();
+}
+
+#[test]
+fn on_a_full_disk_the_oldest_make_room_too() {
+    on_a_small_disk(256 << 10, |dir| {
+        let options = Options { max_bytes: 1 << 20, max_age: None };
+        let mut spool = Spool::open(dir, options).unwrap();
+        let all: Vec<_> = (0..500).map(|id| batch(id, 4000)).collect();
+        for batch in &all {
+            spool.append(batch).unwrap();
+        }
+        let losses = spool.take_losses();
+        let kept = drain(&mut spool);
+        assert_eq!(kept, &all[all.len() - kept.len()..]);
+        assert!(kept.len() > 25, "only {} kept", kept.len());
+        let rows = |batches: &[Batch]| batches.iter().map(|batch| batch.rows).sum::<u64>();
+        assert_eq!(losses.by_reason(Reason::SpoolFull), rows(&all) - rows(&kept));
+    });
+}
+
+#[test]
+fn when_the_disk_takes_nothing_the_rows_are_counted_and_the_error_names_the_spool() {
+    on_a_small_disk(16 << 10, |dir| {
+        let mut spool = Spool::open(dir, Options::default()).unwrap();
+        let error = spool.append(&batch(1, 100_000)).unwrap_err().to_string();
+        assert!(error.contains("spool") && error.contains("No space left"), "{error}");
+        assert_eq!(spool.take_losses().by_reason(Reason::SpoolWrite), batch(1, 0).rows);
+        spool.append(&batch(2, 10)).unwrap();
+        assert_eq!(drain(&mut spool), [batch(2, 10)]);
+    });
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize),

@@ -1,0 +1,207 @@
+//! What `agent`, `up` and `run` share: options, the store to write to, and the agent between them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use underspan_agent::{
+    Agent, Budget, CgroupPath, OpenError, Options, Selection, Sink, SinkOptions, Spool,
+    SpoolOptions, comm_pattern,
+};
+use underspan_store::embedded::{self, Embedded, default_folder};
+use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
+
+use crate::Global;
+
+/// How long the last rows may take to reach the store.
+const LAST_ROWS: Duration = Duration::from_secs(15);
+
+/// What to watch.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct SelectArgs {
+    /// Watch this process (and those it forks); may be given again
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    /// Watch processes of this name, exact or glob; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) comm: Vec<String>,
+    /// Watch processes in this cgroup or below; may be given again
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Vec<String>,
+}
+
+impl SelectArgs {
+    /// Checks and converts the options.
+    pub(crate) fn selection(&self) -> anyhow::Result<Selection> {
+        for pid in &self.pid {
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                anyhow::bail!("--pid {pid}: there is no such process");
+            }
+        }
+        let comms = self.comm.iter().map(|comm| comm_pattern(comm)).collect::<Result<_, _>>()?;
+        let cgroups =
+            self.cgroup.iter().map(|path| CgroupPath::parse(path)).collect::<Result<_, _>>()?;
+        Ok(Selection { pids: self.pid.clone(), comms, cgroups, ..Selection::default() })
+    }
+}
+
+/// How to watch.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AgentArgs {
+    /// Waits at least this long get a row of their own
+    #[arg(long, value_name = "DURATION", default_value = "1ms")]
+    #[arg(value_parser = humantime::parse_duration)]
+    pub(crate) wait_threshold: Duration,
+    /// Measure the run time of the BPF programs (some 20 ns a run)
+    #[arg(long)]
+    pub(crate) measure_bpf: bool,
+    /// CPU the agent may use before it leaves out rows of single waits, in % of one CPU
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub(crate) max_cpu: f64,
+    /// Memory the agent may use before it does so, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub(crate) max_memory: u64,
+    /// Where rows wait while the store is away [default: spool/ in the data folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool: Option<PathBuf>,
+    /// How much may wait there, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub(crate) spool_size: u64,
+}
+
+impl AgentArgs {
+    /// The agent's options for a selection.
+    pub(crate) fn options(&self, selection: Selection) -> anyhow::Result<Options> {
+        Ok(Options {
+            host: host_name()?,
+            selection,
+            wait_threshold: self.wait_threshold,
+            measure_bpf: self.measure_bpf,
+            budget: Budget {
+                cpu_share: self.max_cpu / 100.0,
+                rss_bytes: self.max_memory << 20,
+            },
+        })
+    }
+}
+
+/// How the store's tables are made.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TableArgs {
+    /// Drop rows after this many days
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ttl: u32,
+    /// Make the tables on this cluster of a ClickHouse server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+}
+
+/// This host's name, as rows have it.
+pub(crate) fn host_name() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(name.trim().to_owned())
+}
+
+/// Says what is being waited for, on standard error.
+pub(crate) fn progress(text: &str) {
+    eprintln!("underspan: {text}");
+}
+
+/// The store that the options name; the embedded one is started on `port` if it is not up.
+pub(crate) async fn open_store(
+    global: &Global,
+    port: u16,
+) -> anyhow::Result<(Store, Option<Embedded>)> {
+    if let Some(url) = &global.store {
+        return Ok((Store::connect(url.parse::<Endpoint>()?), None));
+    }
+    let options = embedded::Options { folder: data_folder(global), port, ..Default::default() };
+    let embedded = Embedded::attach_or_start(&options, progress).await?;
+    Ok((Store::connect(embedded.endpoint().clone()), Some(embedded)))
+}
+
+/// The folder of the embedded store, and of the spool.
+pub(crate) fn data_folder(global: &Global) -> PathBuf {
+    global.data.clone().unwrap_or_else(default_folder)
+}
+
+/// Makes or updates the tables.
+pub(crate) async fn migrate(store: &Store, args: &TableArgs) -> anyhow::Result<()> {
+    store.check().await?;
+    let options = MigrateOptions { ttl_days: args.ttl, cluster: args.cluster.clone() };
+    let mut components = vec![CORE];
+    components.extend(underspan_trackers::components());
+    for applied in store.migrate(&components, &options).await? {
+        tracing::info!("tables: {} {}, {}", applied.component, applied.version, applied.description);
+    }
+    Ok(())
+}
+
+/// An agent on its way: attached and watching, on a thread of its own.
+pub(crate) struct Running {
+    stop: Arc<AtomicBool>,
+    thread: tokio::task::JoinHandle<(Sink, Result<(), OpenError>)>,
+}
+
+impl Running {
+    /// Attaches, begins to watch, and writes to `store`. Returns once everything that was selected
+    /// is being watched.
+    pub(crate) async fn start(
+        options: Options,
+        args: &AgentArgs,
+        global: &Global,
+        store: Store,
+        never: Vec<u32>,
+    ) -> anyhow::Result<Self> {
+        let folder = args.spool.clone().unwrap_or_else(|| data_folder(global).join("spool"));
+        let spool_options =
+            SpoolOptions { max_bytes: args.spool_size << 20, ..SpoolOptions::default() };
+        let spool = Spool::open(&folder, spool_options)?;
+        let (sink, collector) = Sink::start(store, spool, SinkOptions::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let thread = tokio::task::spawn_blocking(move || {
+            let opened = Agent::open(options).map(|mut agent| {
+                agent.watch(&never);
+                agent
+            });
+            match opened {
+                Ok(agent) => {
+                    // Nobody waits for it if the command was interrupted.
+                    let _ = ready.send(Ok(()));
+                    let outcome = agent.run(collector, &sink, &stopped);
+                    (sink, outcome)
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    (sink, Ok(()))
+                }
+            }
+        });
+        is_ready.await??;
+        Ok(Running { stop, thread })
+    }
+
+    /// Whether it has given up by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Stops watching, and waits until what was seen is in the store or the spool.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (sink, outcome) = self.thread.await?;
+        let stats = sink.shutdown(LAST_ROWS).await;
+        if stats.spool_bytes > 0 {
+            progress(&format!(
+                "{} KiB of rows wait in the spool: the store did not take them; they are sent when \
+                 an agent runs again",
+                stats.spool_bytes >> 10
+            ));
+        }
+        Ok(outcome?)
+    }
+}
