@@ -104,8 +104,7 @@ impl<S: SpanSink> Server<S> {
         let intake =
             Intake { queue: queue.clone(), counters: counters.clone(), ttl_days: self.ttl_days };
         let (set_deadline, deadline) = watch::channel(None);
-        let writer =
-            Writer { queue: queue.clone(), counters: counters.clone(), sink: self.sink, deadline };
+        let writer = Writer::new(queue.clone(), counters.clone(), self.sink, deadline);
         let writer = tokio::spawn(writer.run());
 
         let (stop, stopping) = watch::channel(false);

@@ -32,7 +32,7 @@ enum Mood {
 }
 
 #[derive(Clone, Default)]
-struct StandIn(Arc<Mutex<(Mood, u64)>>);
+struct StandIn(Arc<Mutex<(Mood, u64, u64)>>);
 
 impl StandIn {
     fn becomes(&self, mood: Mood) {
@@ -42,6 +42,10 @@ impl StandIn {
     fn spans(&self) -> u64 {
         self.0.lock().unwrap().1
     }
+
+    fn told_of_losses(&self) -> u64 {
+        self.0.lock().unwrap().2
+    }
 }
 
 impl SpanSink for StandIn {
@@ -50,7 +54,14 @@ impl SpanSink for StandIn {
         let error = |retryable| SinkError { message: format!("{mood:?}"), retryable };
         match mood {
             Mood::Takes => {
-                self.0.lock().unwrap().1 += batch.rows;
+                let mut state = self.0.lock().unwrap();
+                if batch.table == "lost_events" {
+                    // The count is the last column.
+                    let count = batch.bytes.last_chunk::<8>().unwrap();
+                    state.2 += u64::from_le_bytes(*count);
+                } else {
+                    state.1 += batch.rows;
+                }
                 Ok(())
             }
             Mood::Down => Err(error(true)),
@@ -248,7 +259,7 @@ async fn rows_the_store_refuses_for_good_are_counted_and_senders_held_back() {
     server.wait_for("underspan_store_up", 1).await;
     assert_eq!(post(&server, PROTOBUF, None, body).await.status(), StatusCode::OK);
     server.stop().await;
-    assert_eq!(store.spans(), 2);
+    assert_eq!((store.spans(), store.told_of_losses()), (2, 2));
 }
 
 #[tokio::test]

@@ -207,6 +207,24 @@ async fn spans_outlast_a_store_that_is_away() {
     drop(stage.folder);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_store_refuses_is_told_beside_what_it_has() {
+    let stage = Stage::set().await;
+    let constraint = "ALTER TABLE otel_traces ADD CONSTRAINT named CHECK SpanName != 'json'";
+    stage.store.query_raw(constraint, "Null").await.unwrap();
+    let server = stage.serve().await;
+    let post = reqwest::Client::new().post(server.traces_url()).json(&json_span());
+    assert_eq!(post.send().await.unwrap().status(), 200);
+    server.wait_for("underspan_spans_dropped_total{reason=\"store_refused\"}", 1).await;
+    // The SDK is held back for a while, then gets through.
+    export("grpc", &server.grpc_url()).await;
+    server.wait_for("underspan_spans_written_total", 2).await;
+    server.stop().await;
+    let lost = stage.rows("SELECT tracker, reason, toInt32(count) AS n FROM lost_events").await;
+    assert_eq!(lost, [json!({"tracker": "server", "reason": "spans_store_refused", "n": 1})]);
+    stage.embedded.shutdown().await;
+}
+
 /// A request that waited two seconds in handoff and slept one, from the given moment on.
 fn slow_request(start: u64) -> Batch {
     let columns = [

@@ -2,6 +2,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod intake;
+mod losses;
 pub(crate) mod queue;
 pub(crate) mod row;
 pub(crate) mod sink;

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use underspan_store::Batch;
 
 use super::counters::Counters;
+use super::losses::Losses;
 use super::queue::Queue;
 use super::sink::{SinkError, SpanSink};
 
@@ -20,14 +21,24 @@ const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const INSERT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Writer<S> {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) sink: Arc<S>,
+    queue: Arc<Queue>,
+    counters: Arc<Counters>,
+    sink: Arc<S>,
     /// Once set: when to give up what the store still does not take.
-    pub(crate) deadline: watch::Receiver<Option<Instant>>,
+    deadline: watch::Receiver<Option<Instant>>,
+    losses: Losses,
 }
 
 impl<S: SpanSink> Writer<S> {
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        counters: Arc<Counters>,
+        sink: Arc<S>,
+        deadline: watch::Receiver<Option<Instant>>,
+    ) -> Self {
+        Writer { queue, counters, sink, deadline, losses: Losses::default() }
+    }
+
     /// Runs until the queue is closed and empty.
     pub(crate) async fn run(mut self) {
         while let Some(batch) = self.queue.take().await {
@@ -42,11 +53,13 @@ impl<S: SpanSink> Writer<S> {
             let Err(error) = self.insert(batch).await else {
                 self.counters.written.add(batch.rows);
                 self.queue.up();
+                self.report_losses().await;
                 return;
             };
             if !error.retryable {
                 tracing::error!(spans = batch.rows, %error, "the store refused spans for good");
                 self.counters.dropped_by_store.add(batch.rows);
+                self.losses.add(batch.rows);
                 self.queue.down(error.message, PAUSE_AFTER_REFUSAL, Some(PAUSE_AFTER_REFUSAL));
                 return;
             }
@@ -58,6 +71,15 @@ impl<S: SpanSink> Writer<S> {
                 return;
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    /// Tells the store what it lacks. What cannot be told now is told with the next batch.
+    async fn report_losses(&mut self) {
+        let Some(batch) = self.losses.batch() else { return };
+        match self.insert(&batch).await {
+            Ok(()) => self.losses = Losses::default(),
+            Err(error) => tracing::warn!(%error, "lost spans are not yet in lost_events"),
         }
     }
 
