@@ -2,7 +2,7 @@
 
 use crate::interpreter::{GenerationStats, GilLayout, Libc};
 use crate::layout::Layout;
-use crate::memory::{Memory, word};
+use crate::memory::{Memory, after, word};
 use crate::process::Process;
 use crate::{InspectError, pthread};
 
@@ -48,7 +48,7 @@ pub(crate) fn check(
     libc: Libc,
 ) -> Result<(), InspectError> {
     let before = collector(memory, layout, at)?;
-    let id = memory.u64(at.main + layout.interp_id)?;
+    let id = memory.u64(after(at.main, layout.interp_id))?;
     if id != 0 {
         return failed("the main interpreter", "id 0", id);
     }
@@ -75,7 +75,7 @@ fn holder(
     let mut found = 0;
     for _ in 0..STABLE {
         let Some(holder) = locked_by(memory, gil)? else { return Ok(()) };
-        let interpreter = memory.u64(holder + layout.tstate_interp);
+        let interpreter = memory.u64(after(holder, layout.tstate_interp));
         // It may have passed the GIL on, and ended, before the second read.
         if locked_by(memory, gil)? != Some(holder) {
             continue;
@@ -113,18 +113,19 @@ fn collector(
     layout: &Layout,
     at: Addresses,
 ) -> Result<[GenerationStats; 3], InspectError> {
-    let collecting = memory.i32(at.gc + layout.gc_collecting)?;
+    let collecting = memory.i32(after(at.gc, layout.gc_collecting))?;
     if !(0..=1).contains(&collecting) {
         return failed("gc.collecting", "0 or 1", collecting);
     }
     // Directly before the statistics: the list of frozen objects, a ring that starts there.
-    let ring = at.gc + layout.gc_stats - 24;
+    let stats = after(at.gc, layout.gc_stats);
+    let ring = stats.saturating_sub(24);
     let next = memory.u64(ring)? & !3;
-    let back = memory.u64(next + 8)? & !3;
+    let back = memory.u64(after(next, 8))? & !3;
     if back != ring {
         return failed("gc.permanent_generation", format!("a ring through {ring:#x}"), back);
     }
-    let stats = generation_stats(memory, at.gc + layout.gc_stats)?;
+    let stats = generation_stats(memory, stats)?;
     let plausible = |count: i64| (0..1 << 48).contains(&count);
     for generation in &stats {
         if !plausible(generation.collections)
@@ -153,13 +154,13 @@ pub(crate) fn generation_stats(
 /// All interpreters; the main one must be among them.
 fn interpreters(memory: Memory, layout: &Layout, at: Addresses) -> Result<Vec<u64>, InspectError> {
     let mut found = Vec::new();
-    let mut next = memory.u64(at.runtime + layout.interpreters_head)?;
+    let mut next = memory.u64(after(at.runtime, layout.interpreters_head))?;
     while next != 0 {
         if found.len() == MAX_INTERPRETERS {
             return failed("the list of interpreters", "an end", "more than 256");
         }
         found.push(next);
-        next = memory.u64(next + layout.interp_next)?;
+        next = memory.u64(after(next, layout.interp_next))?;
     }
     if !found.contains(&at.main) {
         return failed("the list of interpreters", "the main one in it", found.len());
@@ -176,7 +177,7 @@ pub(crate) fn thread_states(
 ) -> Result<Vec<ThreadState>, InspectError> {
     let mut found = Vec::new();
     let mut previous = 0;
-    let mut next = memory.u64(interpreter + layout.interp_threads)?;
+    let mut next = memory.u64(after(interpreter, layout.interp_threads))?;
     while next != 0 && found.len() < limit {
         let block: [u8; 192] = memory.block(next)?;
         let field = |offset: u64| word(&block, offset as usize);

@@ -1,5 +1,7 @@
 //! The self-check against offsets that are wrong.
 
+use std::time::{Duration, Instant};
+
 use crate::layout::{GilAt, Layout};
 use crate::{InspectError, Inspector};
 
@@ -57,6 +59,31 @@ fn wrong_offsets_are_refused_never_used() {
                 matches!(error, InspectError::SelfCheck { .. } | InspectError::NotReady(_)),
                 "{python:?}: {what}: {error}"
             );
+        }
+    }
+}
+
+/// Reads dicts where there are none: whatever is found there, it ends, and soon.
+#[test]
+fn thread_names_end_whatever_memory_holds() {
+    for python in common::interpreters() {
+        let mut program = common::Program::start(&python, TWO_THREADS);
+        program.hear();
+        let sound = Inspector::new().inspect(program.pid()).unwrap();
+        let names = sound.thread_names().unwrap();
+        assert_eq!(names.len(), 2, "{python:?}");
+        for offset in (0..4096).step_by(8) {
+            let start = Instant::now();
+            let mut modules = sound.clone();
+            modules.layout.interp_modules = offset;
+            // Not every offset misses: some lead to sys.modules by another way.
+            if let Ok(found) = modules.thread_names() {
+                assert!(found.is_empty() || found == names, "{python:?} {offset}: {found:?}");
+            }
+            let mut values = sound.clone();
+            values.layout.type_cached_keys = offset;
+            let _ = values.thread_names();
+            assert!(start.elapsed() < Duration::from_secs(2), "{python:?} {offset}");
         }
     }
 }

@@ -170,7 +170,7 @@ pub(crate) fn file_offset(segments: &[Segment], address: u64) -> Option<u64> {
         address.checked_sub(segment.address).is_some_and(|into| into < segment.file_size)
     };
     let segment = segments.iter().find(inside)?;
-    Some(address - segment.address + segment.offset)
+    (address - segment.address).checked_add(segment.offset)
 }
 
 fn string_at(strings: &[u8], offset: usize) -> Option<String> {

@@ -13,7 +13,7 @@ use crate::check::{Addresses, check};
 use crate::gc::GcRung;
 use crate::interpreter::{Binary, BinaryKind, GcFacts, GilLayout, Interpreter, Libc};
 use crate::layout::{DEBUG_OFFSETS, GcAt, GilAt, Layout, layout};
-use crate::memory::Memory;
+use crate::memory::{Memory, after};
 use crate::process::Process;
 
 /// How often a failed self-check is repeated before it is believed: the process runs on meanwhile.
@@ -158,7 +158,7 @@ impl Inspector {
             }
             thread::sleep(PAUSE);
         };
-        let collecting = at.gc + layout.gc_collecting;
+        let collecting = after(at.gc, layout.gc_collecting);
         let mut rungs = interpreter.probes.rungs.clone();
         rungs.push(GcRung::Watchpoint { address: collecting });
         Ok(Interpreter {
@@ -175,7 +175,7 @@ impl Inspector {
             tstate_native_id_offset: layout.tstate_native_id,
             gc: GcFacts {
                 collecting,
-                generation_stats: at.gc + layout.gc_stats,
+                generation_stats: after(at.gc, layout.gc_stats),
                 rungs,
                 missing: interpreter.probes.missing.clone(),
             },
@@ -188,7 +188,7 @@ impl Inspector {
 fn addresses(memory: Memory, layout: &Layout, runtime: u64) -> Result<Addresses, InspectError> {
     let not_ready = |what: &str| InspectError::NotReady(what.into());
     if let Some(offset) = layout.initialized {
-        match memory.i32(runtime + offset)? {
+        match memory.i32(after(runtime, offset))? {
             0 => return Err(not_ready("it is starting (or has finished)")),
             1 => {}
             other => {
@@ -200,20 +200,20 @@ fn addresses(memory: Memory, layout: &Layout, runtime: u64) -> Result<Addresses,
             }
         }
     }
-    let main = memory.u64(runtime + layout.interpreters_head + 8)?;
+    let main = memory.u64(after(runtime, layout.interpreters_head + 8))?;
     if main == 0 {
         return Err(not_ready("it has no main interpreter yet"));
     }
     let gil = match layout.gil {
-        GilAt::Runtime(offset) => runtime + offset,
-        GilAt::Interpreter(offset) => memory.u64(main + offset)?,
+        GilAt::Runtime(offset) => after(runtime, offset),
+        GilAt::Interpreter(offset) => memory.u64(after(main, offset))?,
     };
     if gil == 0 {
         return Err(not_ready("its GIL is not yet created"));
     }
     let gc = match layout.gc {
-        GcAt::Runtime(offset) => runtime + offset,
-        GcAt::Interpreter(offset) => main + offset,
+        GcAt::Runtime(offset) => after(runtime, offset),
+        GcAt::Interpreter(offset) => after(main, offset),
     };
     Ok(Addresses { runtime, main, gil, gc })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use crate::check::generation_stats;
 use crate::gc::GcRung;
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Memory, after};
 use crate::{InspectError, Version, pthread_tid};
 
 /// The interpreter of one process, as checked. Addresses are the process's own.
@@ -53,7 +53,7 @@ impl Interpreter {
             return Ok(None);
         }
         let holder = memory.u64(self.gil + self.gil_layout.last_holder)?;
-        let pthread_id = memory.u64(holder + self.tstate_thread_id_offset)?;
+        let pthread_id = memory.u64(after(holder, self.tstate_thread_id_offset))?;
         Ok(Some((pthread_id, pthread_tid(self.pid, pthread_id))))
     }
 

@@ -1,4 +1,19 @@
 //! Looks into another process's CPython from outside: version, GIL, collector, thread names.
+//!
+//! The process is never stopped and nothing is written. What is read passes a self-check before it
+//! is handed out; what does not fit is refused, with the reason in words.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), underspan_cpython::InspectError> {
+//! let mut inspector = underspan_cpython::Inspector::new();
+//! let python = inspector.inspect(4711)?;
+//! println!("CPython {}, GIL at {:#x}", python.version, python.gil);
+//! for thread in python.thread_names()? {
+//!     println!("{:?} {}", thread.tid, thread.name);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod binary;
 mod candidates;

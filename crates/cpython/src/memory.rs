@@ -115,6 +115,12 @@ impl Memory {
     }
 }
 
+/// The address `offset` bytes after `base`. Addresses read from a damaged structure can be anything;
+/// what overflows ends where no read succeeds.
+pub(crate) fn after(base: u64, offset: u64) -> u64 {
+    base.saturating_add(offset)
+}
+
 /// The 8 bytes at `offset` of a block that is known to be long enough; 0 past its end.
 pub(crate) fn word(block: &[u8], offset: usize) -> u64 {
     block

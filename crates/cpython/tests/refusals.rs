@@ -36,7 +36,8 @@ fn old_versions_are_named_and_refused() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        std::io::Read::read(&mut child.stdout.take().unwrap(), &mut [0]).unwrap();
+        let mut output = child.stdout.take().unwrap();
+        std::io::Read::read(&mut output, &mut [0]).unwrap();
         let error = inspect(child.id() as i32).unwrap_err();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,7 +1,7 @@
 //! Dicts and instance attributes. Every size is bounded before it is used.
 
 use super::object::{DICT, INLINE_VALUES, MANAGED_DICT, Objects, Problem, TYPE_DICT_OFFSET};
-use crate::memory::word;
+use crate::memory::{after, word};
 
 /// More entries than `sys.modules` or `threading._active` ever has.
 const MAX_ENTRIES: u64 = 1 << 16;
@@ -36,7 +36,7 @@ impl Objects {
             return Err(Problem::Odd("an object that should be a dict"));
         }
         let (keys, values) = (word(&block, 32), word(&block, 40));
-        Ok(Table { keys, values: (values != 0).then(|| values + self.values_header()) })
+        Ok(Table { keys, values: (values != 0).then(|| after(values, self.values_header())) })
     }
 
     /// Where an instance's attributes are.
@@ -50,16 +50,16 @@ impl Objects {
             if !(1..4096).contains(&offset) {
                 return Err(Problem::Odd("a Thread without __dict__"));
             }
-            let dict = self.memory.u64(object + offset)?;
+            let dict = self.memory.u64(after(object, offset))?;
             return self.dict(dict);
         }
         // 3.11: a pointer to values and one to a dict, before the object. 3.12: one of the two,
         // told apart by its low bit. From 3.13: a pointer to a dict; values lie in the object.
         let values = match minor {
             (3, 11) => (first != 0).then_some(first),
-            (3, 12) => (second & 1 == 1).then(|| second + 1),
+            (3, 12) => (second & 1 == 1).then(|| after(second, 1)),
             _ if second == 0 && flags & INLINE_VALUES != 0 => {
-                Some(object + 16 + self.values_header())
+                Some(after(object, 16 + self.values_header()))
             }
             _ => None,
         };
@@ -89,7 +89,7 @@ impl Objects {
                 slot
             }
         };
-        match self.memory.u64(values + slot * 8)? {
+        match self.memory.u64(after(values, slot * 8))? {
             0 => Err(Problem::Odd("a Thread whose name is not set yet")),
             value => Ok(value),
         }
@@ -129,7 +129,7 @@ impl Objects {
             if log_size > 24 || log_index > 27 || kind > 2 {
                 return Err(odd);
             }
-            let entries = keys + 32 + (1 << log_index);
+            let entries = after(keys, 32 + (1 << log_index));
             (1 << log_size, Keys { entries, count: word(&block, 24), hashed: kind == 0 })
         } else {
             let size = word(&block, 8);
@@ -139,7 +139,7 @@ impl Objects {
                 0x1_0000..=0x100_0000 => 4,
                 _ => return Err(odd),
             };
-            let entries = keys + 40 + size * index;
+            let entries = after(keys, 40 + size * index);
             (size, Keys { entries, count: word(&block, 32), hashed: true })
         };
         if found.count > size || found.count > MAX_ENTRIES { Err(odd) } else { Ok(found) }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::thread;
 
 use crate::check::{MAX_THREADS, ThreadState, thread_states};
-use crate::memory::Memory;
+use crate::memory::{Memory, after};
 use crate::process::Process;
 use crate::{InspectError, Inspector, Interpreter, pthread};
 use object::{Objects, Problem};
@@ -93,13 +93,13 @@ fn native_id(state: &ThreadState) -> Option<(u64, u32)> {
 /// `sys.modules['threading']._active`: ident object → thread object. Empty if it is not imported.
 fn active_threads(objects: &mut Objects, interpreter: u64) -> Result<Vec<(u64, u64)>, Problem> {
     let modules = objects.layout.interp_modules;
-    let modules = objects.memory.u64(interpreter + modules)?;
+    let modules = objects.memory.u64(after(interpreter, modules))?;
     if modules == 0 {
         return Ok(Vec::new());
     }
     let modules = objects.dict_items(modules)?;
     let Some((_, module)) = objects.find(&modules, "threading")? else { return Ok(Vec::new()) };
-    let namespace = objects.memory.u64(module + object::MODULE_DICT)?;
+    let namespace = objects.memory.u64(after(module, object::MODULE_DICT))?;
     let namespace = objects.dict_items(namespace)?;
     // The module is in `sys.modules` before it has run.
     let Some((_, active)) = objects.find(&namespace, "_active")? else { return Ok(Vec::new()) };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::layout::Layout;
-use crate::memory::{Memory, ReadError, word};
+use crate::memory::{Memory, ReadError, after, word};
 use crate::{InspectError, Version};
 
 /// `PyModuleObject.md_dict`, in all supported versions.
@@ -72,7 +72,7 @@ impl Objects {
         if let Some(&value) = self.classes.get(&(class, offset)) {
             return Ok(value);
         }
-        let value = self.memory.u64(class.saturating_add(offset))?;
+        let value = self.memory.u64(after(class, offset))?;
         self.classes.insert((class, offset), value);
         Ok(value)
     }
@@ -120,9 +120,9 @@ impl Objects {
         }
         let compact_header = if self.layout.ascii_header == 48 { 72 } else { 56 };
         let characters = match (compact, ascii) {
-            (true, true) => object + self.layout.ascii_header,
-            (true, false) => object + compact_header,
-            (false, _) => self.memory.u64(object + compact_header)?,
+            (true, true) => after(object, self.layout.ascii_header),
+            (true, false) => after(object, compact_header),
+            (false, _) => self.memory.u64(after(object, compact_header))?,
         };
         if length == 0 {
             return Ok(String::new());
