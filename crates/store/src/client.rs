@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clickhouse::Client;
 use tokio::time::timeout;
 
-use crate::{Batch, Endpoint, Error};
+use crate::{Batch, Endpoint, Error, transport};
 
 /// The oldest ClickHouse that understands Underspan's statements: year and month of its release.
 pub const MINIMUM_VERSION: (u32, u32) = (24, 3);
@@ -24,18 +24,20 @@ const PIECE: usize = 1 << 20;
 pub struct Store {
     endpoint: Endpoint,
     client: Client,
+    /// The same with no current database: the endpoint's may not exist yet.
+    no_database: Client,
 }
 
 impl Store {
     /// A store at an endpoint. Nothing is sent yet: see [`Store::check`].
     pub fn connect(endpoint: Endpoint) -> Store {
-        let client = Client::default()
+        let no_database = transport::client(&endpoint)
             .with_url(&endpoint.url)
             .with_user(&endpoint.user)
             .with_password(&endpoint.password)
-            .with_database(&endpoint.database)
             .with_product_info("underspan", env!("CARGO_PKG_VERSION"));
-        Store { endpoint, client }
+        let client = no_database.clone().with_database(&endpoint.database);
+        Store { endpoint, client, no_database }
     }
 
     /// Where it is.
@@ -123,12 +125,9 @@ impl Store {
         self.client.query_raw(sql).execute().await.map_err(|error| self.explain(error))
     }
 
-    /// The same client with no current database.
-    pub(crate) fn without_database(&self) -> Client {
-        Client::default()
-            .with_url(&self.endpoint.url)
-            .with_user(&self.endpoint.user)
-            .with_password(&self.endpoint.password)
+    /// The client with no current database.
+    pub(crate) fn without_database(&self) -> &Client {
+        &self.no_database
     }
 
     fn timed_out(&self, after: Duration) -> Error {

@@ -12,12 +12,12 @@ pub const STORE_VARIABLE: &str = "UNDERSPAN_STORE";
 
 const DEFAULT_DATABASE: &str = "default";
 const DEFAULT_USER: &str = "default";
-const DEFAULT_PORT: u16 = 8123;
 
 /// A ClickHouse HTTP endpoint.
 ///
-/// Written `http://user:password@host:8123/database`; all but the host may be left out. `Display`
-/// leaves out the password, so that an endpoint can be logged.
+/// Written `http://user:password@host:8123/database`; all but the host may be left out. With
+/// `https`, the port is 8443 unless given. `Display` leaves out the password, so that an endpoint
+/// can be logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Scheme, host and port: `http://127.0.0.1:8123`.
@@ -50,11 +50,11 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Endpoint, Error> {
         let bad = |reason: &str| Error::BadUrl { url: hide_password(text), reason: reason.into() };
         let url = Url::parse(text.trim()).map_err(|error| bad(&error.to_string()))?;
-        match url.scheme() {
-            "http" => {}
-            "https" => return Err(bad("https is not built in; use a local TLS proxy")),
+        let (default_port, implied_port) = match url.scheme() {
+            "http" => (8123, 80),
+            "https" => (8443, 443),
             _ => return Err(bad("only ClickHouse's HTTP interface is spoken")),
-        }
+        };
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| bad("it names no host"))?;
         if url.query().is_some() || url.fragment().is_some() {
@@ -71,14 +71,15 @@ impl FromStr for Endpoint {
         };
         let password = decode(url.password().unwrap_or_default());
         let password = password.ok_or_else(|| bad("the password is not UTF-8"))?;
-        // `url` takes HTTP's own port for none, so look at what was written.
+        // `url` takes the scheme's own port for none, so look at what was written.
         let authority = text.rsplit('@').next().unwrap_or_default();
         let port = match url.port() {
             Some(port) => port,
-            None if authority.contains(&format!("{host}:80")) => 80,
-            None => DEFAULT_PORT,
+            None if authority.contains(&format!("{host}:{implied_port}")) => implied_port,
+            None => default_port,
         };
-        Ok(Endpoint { url: format!("http://{host}:{port}"), database, user, password })
+        let url = format!("{}://{host}:{port}", url.scheme());
+        Ok(Endpoint { url, database, user, password })
     }
 }
 
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(endpoint.database, "my db");
         assert_eq!((endpoint.user.as_str(), endpoint.password.as_str()), ("ann", "p@ss/wé"));
         assert_eq!(parse("http://ch:80").url, "http://ch:80");
+        assert_eq!(parse("https://ch").url, "https://ch:8443");
+        assert_eq!(parse("https://ch:443/db").url, "https://ch:443");
         assert_eq!(parse("http://ch:80@ch/db").url, "http://ch:8123");
     }
 
@@ -159,7 +162,6 @@ mod tests {
         for (text, reason) in [
             ("clickhouse:8123", "only ClickHouse's HTTP"),
             ("tcp://ch:9000", "only ClickHouse's HTTP"),
-            ("https://ch:8443", "TLS proxy"),
             ("http://", "empty host"),
             ("http://ch:99999", "invalid port"),
             ("http://ch/a/b", "no / in its name"),

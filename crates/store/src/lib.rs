@@ -6,6 +6,7 @@ pub mod embedded;
 mod endpoint;
 mod error;
 pub mod schema;
+mod transport;
 
 pub use batch::{Batch, RowWriter};
 pub use client::{MINIMUM_VERSION, Store};

@@ -6,8 +6,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
@@ -32,7 +30,7 @@ const PACKAGE_MISSING: i32 = 5;
 #[derive(Debug)]
 pub(super) struct Host {
     child: Child,
-    _stdin: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     advertised: Advertised,
 }
 
@@ -79,7 +77,7 @@ impl Host {
             status: "unexpected first line".to_owned(),
             message: first,
         })?;
-        Ok(Host { child, _stdin: stdin, advertised })
+        Ok(Host { child, stdin, advertised })
     }
 
     /// Where it listens.
@@ -104,13 +102,14 @@ impl Host {
 
     /// Asks it to end, waits, and kills it if it does not.
     pub(super) async fn stop(&mut self) {
-        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // It may just have ended; then there is nothing to signal.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
+        // The end of its input is the request. A signal would need the right to send one, which we
+        // may have dropped since.
+        self.stdin.take();
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
             tracing::error!("the embedded store did not end within {STOP_TIMEOUT:?}, killing it");
-            let _ = self.child.kill().await;
+            if let Err(error) = self.child.kill().await {
+                tracing::error!(%error, "cannot kill the embedded store");
+            }
         }
     }
 }

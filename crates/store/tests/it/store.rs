@@ -128,3 +128,22 @@ async fn raw_queries_come_in_any_format() {
     assert!(matches!(error, Error::Refused { code: 62, .. }), "{error}");
     running.stop().await;
 }
+
+/// A real handshake is the first thing sent; an answer in the clear is not believed.
+#[tokio::test]
+async fn https_is_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let store = Store::connect(url.parse::<Endpoint>().unwrap());
+    let hello = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut hello = [0; 3];
+        stream.read_exact(&mut hello).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        hello
+    });
+    let error = store.check().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    // A TLS record of a handshake, in the version of every first record.
+    assert_eq!(hello.await.unwrap(), [0x16, 3, 1]);
+}
