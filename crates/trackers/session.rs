@@ -84,13 +84,18 @@ impl<T> Doing<T> for libbpf_rs::Result<T> {
 pub struct Options {
     /// Waits at least this long get a row of their own.
     pub wait_threshold: Duration,
+    /// So do collections at least this long; shorter ones are in the ledger only.
+    pub gc_threshold: Duration,
     /// Report every program start and every listening socket on the host.
     pub discover: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { wait_threshold: Duration::from_millis(1), discover: true }
+        Options { wait_threshold: Duration::from_millis(1),
+            gc_threshold: Duration::from_micros(100),
+            discover: true,
+        }
     }
 }
 
@@ -472,6 +477,7 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
 fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<()> {
     let value = config {
         wait_threshold_ns: options.wait_threshold.as_nanos() as u64,
+        gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
         preempt_count_from_rq: preempt::count_from_run_queue(btf).unwrap_or(0),
         discover: u8::from(options.discover),
         ..config::default()

@@ -83,6 +83,7 @@ impl Agent {
         let session = Session::open(&underspan_trackers::Options {
             wait_threshold: options.wait_threshold,
             discover,
+            ..underspan_trackers::Options::default()
         })?;
         let mut programs = BpfPrograms::default();
         let mut failed = None;
@@ -215,7 +216,10 @@ impl Agent {
                 }
                 LifecycleKind::ProcessExit => self.processes.ended(event.pid),
                 LifecycleKind::ThreadExit => self.namer.ended(event.tid),
-                LifecycleKind::ThreadStart => {}
+                // Looked up now, while it lives: its name may be asked for when it is gone.
+                LifecycleKind::ThreadStart => {
+                    self.namer.thread(event.pid, event.tid, &event.comm);
+                }
             }
         }
         Ok(())

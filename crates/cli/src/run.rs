@@ -28,6 +28,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    watch::log_to_stderr();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(watch_command(args, global))
@@ -65,7 +66,8 @@ async fn watch_command(args: Args, global: &Global) -> anyhow::Result<ExitCode> 
         }
         if let Ok(pid) = i32::try_from(pid) {
             // It may have ended just now.
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGTERM);
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGTERM);
         }
     }
     let status = waiting.await??;

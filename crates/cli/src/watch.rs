@@ -1,5 +1,6 @@
 //! What `agent`, `up` and `run` share: options, the store to write to, and the agent between them.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +10,11 @@ use underspan_agent::{
     Agent, Budget, CgroupPath, OpenError, Options, Selection, Sink, SinkOptions, Spool,
     SpoolOptions, comm_pattern,
 };
-use underspan_store::embedded::{self, Embedded, default_folder};
+use underspan_store::embedded::{self, Embedded, EmbeddedError, default_folder};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
 use crate::Global;
+use crate::failure::Failure;
 
 /// How long the last rows may take to reach the store.
 const LAST_ROWS: Duration = Duration::from_secs(15);
@@ -78,10 +80,7 @@ impl AgentArgs {
             selection,
             wait_threshold: self.wait_threshold,
             measure_bpf: self.measure_bpf,
-            budget: Budget {
-                cpu_share: self.max_cpu / 100.0,
-                rss_bytes: self.max_memory << 20,
-            },
+            budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
         })
     }
 }
@@ -118,8 +117,31 @@ pub(crate) async fn open_store(
         return Ok((Store::connect(url.parse::<Endpoint>()?), None));
     }
     let options = embedded::Options { folder: data_folder(global), port, ..Default::default() };
-    let embedded = Embedded::attach_or_start(&options, progress).await?;
+    let embedded = Embedded::attach_or_start(&options, progress).await.map_err(explain)?;
     Ok((Store::connect(embedded.endpoint().clone()), Some(embedded)))
+}
+
+fn explain(error: EmbeddedError) -> anyhow::Error {
+    match error {
+        EmbeddedError::PortInUse(_) => Failure::new(error.to_string())
+            .hint("choose another port for the store with --store-port PORT, 0 for any")
+            .into(),
+        error => error.into(),
+    }
+}
+
+/// Warnings and errors go to standard error, or what RUST_LOG asks for.
+pub(crate) fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // An error means that there is a subscriber already.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .try_init();
 }
 
 /// The folder of the embedded store, and of the spool.
@@ -134,7 +156,9 @@ pub(crate) async fn migrate(store: &Store, args: &TableArgs) -> anyhow::Result<(
     let mut components = vec![CORE];
     components.extend(underspan_trackers::components());
     for applied in store.migrate(&components, &options).await? {
-        tracing::info!("tables: {} {}, {}", applied.component, applied.version, applied.description);
+        let text =
+            format!("tables: {} {}, {}", applied.component, applied.version, applied.description);
+        tracing::info!("{text}");
     }
     Ok(())
 }

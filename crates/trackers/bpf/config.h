@@ -9,6 +9,7 @@
 
 struct config {
 	__u64 wait_threshold_ns; /* waits at least this long get a row of their own */
+	__u64 gc_threshold_ns;	 /* so do collections */
 	__s64 preempt_count_from_rq; /* see interrupt.h; 0: not known */
 	__u8 discover;		 /* report every exec and listen, so that user space can choose */
 	__u8 _pad[7];

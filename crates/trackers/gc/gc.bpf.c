@@ -105,6 +105,9 @@ static __always_inline void gc_end(__u32 rung, __s64 collected)
 	t->collecting = 0;
 	t->state = STATE_RUNNING;
 
+	/* Thousands a second would say little: their time is in the ledger. */
+	if (now - since < config.gc_threshold_ns)
+		return;
 	e = reserve(TRACKER_GC, sizeof(*e));
 	if (!e)
 		return;

@@ -121,8 +121,9 @@ impl Assembler {
         });
         let end = match (u32::from(event.end), event.answered != 0) {
             (request_end::END_NOT, _) => return None,
-            (request_end::END_RESET, _) => "reset",
+            // A client that resets after its answer is how some close.
             (_, true) => "sent",
+            (request_end::END_RESET, false) => "reset",
             (request_end::END_PEER_CLOSED, false) => "peer_closed",
             (_, false) => "closed",
         };

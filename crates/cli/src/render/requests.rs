@@ -3,7 +3,7 @@
 use underspan_model::Request;
 
 use super::Ink;
-use super::text::{cut_end, cut_start, time_of_day};
+use super::text::{clean, cut_end, cut_start, time_of_day};
 
 /// What stands before route and thread, and the gaps; see [`head`].
 const FIXED: usize = 80;
@@ -42,7 +42,7 @@ fn line(row: &Request, route_width: usize, thread_width: usize, ink: Ink) -> Str
         ink.part(mostly, &mostly_text),
         cut_end(&route(row), route_width),
         if row.status >= 500 { ink.bad(&status) } else { status },
-        cut_start(&row.thread, thread_width),
+        cut_start(&clean(&row.thread), thread_width),
         ink.dim(&row.request_id),
     )
 }
@@ -51,8 +51,7 @@ fn line(row: &Request, route_width: usize, thread_width: usize, ink: Ink) -> Str
 pub(super) fn route(row: &Request) -> String {
     let route = format!("{} {}", row.method, row.path).trim().to_owned();
     let route = if route.is_empty() { format!("from {}", row.peer) } else { route };
-    // Bytes from the network must not steer the terminal.
-    route.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    clean(&route)
 }
 
 /// The part of the request that took longest, and its share in percent.

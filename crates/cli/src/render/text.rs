@@ -3,16 +3,21 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+/// Without control characters: what came over the network must not steer the terminal.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Breaks text at spaces so that no line is longer than `width`, unless a word is.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in text.split_whitespace().map(clean) {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines
@@ -78,6 +83,11 @@ mod tests {
     fn times_that_cannot_be_are_still_printed() {
         assert_eq!(instant(1_772_446_500_001_000_000), "2026-03-02 10:15:00.001 UTC");
         assert_eq!(instant(u64::MAX), "2554-07-21 23:34:33.709 UTC");
+    }
+
+    #[test]
+    fn control_characters_do_not_get_through() {
+        assert_eq!(wrapped("GET /\u{1b}[31mred\u{7}", 40), ["GET /?[31mred?"]);
     }
 
     #[test]
