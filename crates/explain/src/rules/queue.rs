@@ -123,7 +123,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         } else {
             format!(
                 "No thread read the request for {waited}, though {idle} of {} threads that serve \
-                 requests were free for part of it: whatever hands requests to them was held up",
+                 requests were free for part of it: too few threads were not the reason",
                 pool.threads()
             )
         };
