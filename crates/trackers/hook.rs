@@ -59,6 +59,8 @@ pub struct HookStatus {
     pub what: &'static str,
     /// Whether the tracker can do without.
     pub required: bool,
-    /// The way that was taken, or every way that was tried and why it failed.
-    pub outcome: Result<Attach, Vec<(Attach, String)>>,
+    /// The way that was taken.
+    pub outcome: Option<Attach>,
+    /// Better ways, and why each could not be taken.
+    pub failed: Vec<(Attach, String)>,
 }

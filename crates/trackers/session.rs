@@ -535,7 +535,8 @@ fn attach_all(object: &Object, btf: &Btf<'_>, links: &mut Vec<Link>) -> Result<V
                 tracker: tracker.name(),
                 what: hook.what,
                 required: hook.required,
-                outcome: taken.ok_or(failures),
+                outcome: taken,
+                failed: failures,
             });
         }
     }

@@ -1,15 +1,178 @@
-//! `underspan doctor`.
+//! `underspan doctor`: what can be seen here, tracker by tracker, and why not.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crate::Global;
-use crate::failure::Failure;
+use serde::Serialize;
+use underspan_agent::{Agent, Budget, Options, Python, Watched};
+use underspan_trackers::{ALL, HookStatus};
+
+use crate::watch::{SelectArgs, host_name};
+use crate::{Global, output};
 
 /// Options of `underspan doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    select: SelectArgs,
+}
 
-/// Runs the command.
-pub(crate) fn run(_args: Args, _global: &Global) -> anyhow::Result<ExitCode> {
-    Err(Failure::new("doctor: not in this build yet").into())
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The kernel's release.
+    kernel: String,
+    /// Why nothing can be seen, if so.
+    error: Option<String>,
+    trackers: Vec<TrackerReport>,
+    processes: Vec<ProcessReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct TrackerReport {
+    name: &'static str,
+    question: &'static str,
+    /// Whether everything it must hear of can be heard of.
+    runs: bool,
+    hooks: Vec<HookReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct HookReport {
+    what: &'static str,
+    /// The way that was taken, or null.
+    attached: Option<String>,
+    /// The ways that were tried before and why each failed.
+    failed: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessReport {
+    pid: u32,
+    process: String,
+    /// Why it is watched.
+    why: String,
+    /// Python's version, or why it is not read; empty for a process without.
+    python: String,
+    /// How its waits for the GIL are seen, or why not.
+    gil: String,
+    /// `usdt`, `symbol`, `watchpoint` or `none`.
+    gc_rung: &'static str,
+    /// Why no better rung.
+    gc_notes: Vec<String>,
+}
+
+/// Runs the command. Its status is 1 if some tracker cannot run.
+pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    crate::watch::log_to_stderr();
+    let options = Options {
+        host: host_name()?,
+        selection: args.select.selection()?,
+        wait_threshold: std::time::Duration::from_secs(3600),
+        measure_bpf: false,
+        budget: Budget::default(),
+    };
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
+    let report = match Agent::open(options) {
+        Ok(mut agent) => {
+            agent.watch(&[]);
+            Report {
+                kernel,
+                error: None,
+                trackers: trackers(agent.hooks()),
+                processes: agent.watched().map(|(pid, watched)| process(pid, watched)).collect(),
+            }
+        }
+        Err(error) => Report {
+            kernel,
+            error: Some(error.to_string()),
+            trackers: trackers(&[]),
+            processes: Vec::new(),
+        },
+    };
+    if global.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(text(&report).as_bytes())?;
+    }
+    let well = report.error.is_none() && report.trackers.iter().all(|tracker| tracker.runs);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn trackers(hooks: &[HookStatus]) -> Vec<TrackerReport> {
+    let report = |status: &HookStatus| HookReport {
+        what: status.what,
+        attached: status.outcome.as_ref().map(ToString::to_string),
+        failed: status.failed.iter().map(|(attach, why)| format!("{attach}: {why}")).collect(),
+    };
+    ALL.iter()
+        .map(|tracker| {
+            let own = || hooks.iter().filter(|status| status.tracker == tracker.name());
+            TrackerReport {
+                name: tracker.name(),
+                question: tracker.question(),
+                runs: !hooks.is_empty()
+                    && own().all(|status| status.outcome.is_some() || !status.required),
+                hooks: own().map(report).collect(),
+            }
+        })
+        .collect()
+}
+
+fn process(pid: u32, watched: &Watched) -> ProcessReport {
+    let (python, gil) = match &watched.python {
+        Python::None => (String::new(), String::new()),
+        Python::Starting { .. } if !watched.why.python => (String::new(), String::new()),
+        Python::Starting { .. } => ("starting".to_owned(), "not yet".to_owned()),
+        Python::Known { version, gil } => (version.clone(), gil.clone()),
+        Python::Refused(why) => (format!("not read: {why}"), "not seen".to_owned()),
+    };
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ProcessReport {
+        pid,
+        process: comm.trim().to_owned(),
+        why: watched.why.to_string(),
+        python,
+        gil,
+        gc_rung: watched.gc.name(),
+        gc_notes: watched.gc_notes.clone(),
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("kernel {}\n", report.kernel);
+    if let Some(error) = &report.error {
+        let _ = writeln!(text, "\nnothing can be seen: {error}");
+        return text;
+    }
+    for tracker in &report.trackers {
+        let runs = if tracker.runs { "runs" } else { "CANNOT RUN" };
+        let _ = writeln!(text, "\n{}  {runs}  {}", tracker.name, tracker.question);
+        if tracker.hooks.is_empty() {
+            let _ = writeln!(text, "  needs no hook of its own");
+        }
+        for hook in &tracker.hooks {
+            let attached = hook.attached.as_deref().unwrap_or("NOT SEEN");
+            let _ = writeln!(text, "  {:<34} {attached}", hook.what);
+            for failed in &hook.failed {
+                let _ = writeln!(text, "  {:<34}   not {failed}", "");
+            }
+        }
+    }
+    let _ = writeln!(text, "\n{} processes would be watched", report.processes.len());
+    for process in &report.processes {
+        let _ = write!(text, "  {:>7} {:<15} {}", process.pid, process.process, process.why);
+        if !process.python.is_empty() {
+            let _ = write!(
+                text,
+                "; Python {}; GIL waits: {}; collections: {}",
+                process.python, process.gil, process.gc_rung
+            );
+        }
+        text.push('\n');
+        for note in &process.gc_notes {
+            let _ = writeln!(text, "  {:>7} {:<15}   {note}", "", "");
+        }
+    }
+    text
 }
