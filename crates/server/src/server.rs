@@ -104,8 +104,9 @@ impl<S: SpanSink> Server<S> {
         let intake =
             Intake { queue: queue.clone(), counters: counters.clone(), ttl_days: self.ttl_days };
         let (set_deadline, deadline) = watch::channel(None);
-        let writer = Writer::new(queue.clone(), counters.clone(), self.sink, deadline);
-        let writer = tokio::spawn(writer.run());
+        // Sets, so that a server that is dropped leaves no task behind.
+        let mut writer = JoinSet::new();
+        writer.spawn(Writer::new(queue.clone(), counters.clone(), self.sink, deadline).run());
 
         let (stop, stopping) = watch::channel(false);
         let api_router = self.api_router.merge(api::router(intake.clone()));
@@ -128,7 +129,7 @@ impl<S: SpanSink> Server<S> {
         end(listeners).await;
         let _ = set_deadline.send(Some(Instant::now() + FLUSH_GRACE));
         queue.close();
-        if let Err(error) = writer.await {
+        if let Some(Err(error)) = writer.join_next().await {
             tracing::error!(%error, "the span writer failed");
         }
         failure.map_or(Ok(()), Err)

@@ -247,6 +247,21 @@ async fn while_the_store_is_down_senders_keep_their_spans() {
 }
 
 #[tokio::test]
+async fn a_store_that_comes_back_while_the_server_ends_gets_what_was_queued() {
+    let store = StandIn::default();
+    store.becomes(Mood::Down);
+    let server = Running::start(config(), store.clone()).await;
+    post(&server, PROTOBUF, None, request(2).encode_to_vec()).await;
+    server.wait_for("underspan_store_up", 0).await;
+    let comes_back = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        store.becomes(Mood::Takes);
+    };
+    tokio::join!(server.stop(), comes_back);
+    assert_eq!(store.spans(), 2);
+}
+
+#[tokio::test]
 async fn rows_the_store_refuses_for_good_are_counted_and_senders_held_back() {
     let store = StandIn::default();
     store.becomes(Mood::Refuses);

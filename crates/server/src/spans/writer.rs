@@ -91,19 +91,14 @@ impl<S: SpanSink> Writer<S> {
         }
     }
 
-    /// Waits before the next attempt, less when the server ends meanwhile. `false`: no more attempts.
+    /// Waits before the next attempt. `false`: there is none.
     async fn sleep(&mut self, backoff: Duration) -> bool {
-        let next = Instant::now() + backoff;
-        loop {
-            let deadline = *self.deadline.borrow_and_update();
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return false;
-            }
-            let until = deadline.map_or(next, |deadline| next.min(deadline));
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => return true,
-                Ok(()) = self.deadline.changed() => {}
-            }
-        }
+        let Some(deadline) = *self.deadline.borrow_and_update() else {
+            // A shutdown cuts the wait short. An error means that the server is gone.
+            let changed = tokio::time::timeout(backoff, self.deadline.changed()).await;
+            return !matches!(changed, Ok(Err(_)));
+        };
+        tokio::time::sleep_until(deadline.min(Instant::now() + FIRST_BACKOFF)).await;
+        Instant::now() < deadline
     }
 }
