@@ -172,6 +172,32 @@ async fn malformed_requests_are_told_what_is_wrong() {
     server.stop().await;
 }
 
+/// Sends any message to the trace service's method.
+async fn call(server: &Running, message: impl Message + 'static) -> tonic::Status {
+    let endpoint = tonic::transport::Endpoint::new(server.grpc_url()).unwrap();
+    let mut client = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    client.ready().await.unwrap();
+    let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export".parse().unwrap();
+    let codec = tonic_prost::ProstCodec::<_, ExportTraceServiceResponse>::default();
+    client.unary(tonic::Request::new(message), path, codec).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn malformed_and_large_messages_over_grpc_are_refused() {
+    let server = Running::start(config(), StandIn::default()).await;
+    // A text where the list of resources belongs.
+    let text = tonic_types::pb::DebugInfo { stack_entries: vec!["x".into()], detail: "".into() };
+    let status = call(&server, text).await;
+    assert_eq!(status.code(), Code::Internal);
+    assert!(status.message().contains("resource_spans"), "{status}");
+
+    let mut large = request(1);
+    large.resource_spans[0].schema_url = "x".repeat(17 << 20);
+    let status = call(&server, large).await;
+    assert_eq!(status.code(), Code::OutOfRange);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn large_requests_are_refused_before_they_fill_the_memory() {
     let server = Running::start(config(), StandIn::default()).await;
