@@ -83,7 +83,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn the_parts_sum_to_the_whole(evidence in any_evidence()) {

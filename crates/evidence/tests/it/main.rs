@@ -95,7 +95,7 @@ async fn a_trace_leads_to_its_requests_by_thread() {
     story.request.as_mut().unwrap().trace_id.clear();
     let request = seeded.put(&story).await.request.unwrap();
     let found = requests_of_trace(&seeded.store(), &trace_id).await.unwrap();
-    assert_eq!(found, [request.clone()]);
+    assert_eq!(found, std::slice::from_ref(&request));
     let evidence = evidence_for(&seeded.store(), request).await.unwrap();
     let explanation = explain(&evidence).unwrap();
     assert_eq!(explanation.spans.matched, Match::Thread);
@@ -134,7 +134,10 @@ async fn recent_requests_are_filtered_and_slowest_first() {
         ask(Filter { path: Some(String::from("' OR 1=1 --\\")), ..Filter::default() }).await;
     assert!(quoted.is_empty());
     assert!(ask(Filter { pid: Some(1), ..Filter::default() }).await.is_empty());
-    assert_eq!(ask(Filter { since: last.start_time, ..Filter::default() }).await, [last.clone()]);
+    assert_eq!(
+        ask(Filter { since: last.start_time, ..Filter::default() }).await,
+        std::slice::from_ref(&last)
+    );
     assert_eq!(ask(Filter { until: last.start_time, ..Filter::default() }).await, rows);
     let slowest = Filter { min_duration_ns: slow.duration_ns, ..Filter::default() };
     assert_eq!(ask(slowest).await.len(), 1);

@@ -110,19 +110,22 @@ fn collectors(
     at: &Cover,
     ns: u64,
 ) -> (Option<Culprit>, Vec<(u64, crate::finding::RowRef)>) {
-    let mut by_thread: BTreeMap<u32, (&str, Cover)> = BTreeMap::new();
+    let mut by_thread: BTreeMap<u32, (&str, Vec<Interval>)> = BTreeMap::new();
     let mut rows = Vec::new();
     for pause in &case.pauses {
         let part = at.within(interval(pause));
         if part.total() > 0 {
             rows.push((part.total(), gc_row(pause)));
-            let entry = by_thread.entry(pause.tid).or_insert((&pause.thread, Cover::default()));
-            entry.1 = entry.1.union(&part);
+            let entry = by_thread.entry(pause.tid).or_insert((&pause.thread, Vec::new()));
+            entry.1.push(interval(pause));
         }
     }
     let suspects: BTreeMap<u32, Suspect> = by_thread
         .into_iter()
-        .map(|(tid, (name, at))| (tid, Suspect { name: name.to_owned(), ns: at.total() }))
+        .map(|(tid, (name, pauses))| {
+            let ns = pauses.into_iter().collect::<Cover>().intersect(at).total();
+            (tid, Suspect { name: name.to_owned(), ns })
+        })
         .collect();
     let culprit = case.blame(&suspects, ns, at).map(|culprit| {
         let pauses = case.pauses.iter().filter(|p| culprit.tid == 0 || p.tid == culprit.tid);

@@ -33,20 +33,22 @@ impl<'a> Pool<'a> {
     pub(super) fn during(case: &Case<'a>, at: &Cover) -> Self {
         let siblings: Vec<_> =
             case.siblings.iter().filter(|s| s.shared_thread == 0).copied().collect();
-        let mut busy: BTreeMap<u32, Cover> = BTreeMap::from([(case.request.tid, Cover::default())]);
+        let mut busy: BTreeMap<u32, Vec<Interval>> = BTreeMap::from([(case.request.tid, vec![])]);
         let mut served = Vec::new();
         for sibling in &siblings {
-            let part = at.within(Window::of(sibling).handler);
-            let cover = busy.entry(sibling.tid).or_default();
-            if part.total() > 0 {
-                *cover = cover.union(&part);
-                served.push((part.total(), *sibling));
+            let handler = Window::of(sibling).handler;
+            let intervals = busy.entry(sibling.tid).or_default();
+            let ns = at.within(handler).total();
+            if ns > 0 {
+                intervals.push(handler);
+                served.push((ns, *sibling));
             }
         }
-        let busy = busy
-            .into_iter()
-            .map(|(tid, cover)| (tid, cover.bridged(SWITCH_NS).intersect(at).total()))
-            .collect();
+        let busy_ns = |intervals: Vec<Interval>| {
+            let cover: Cover = intervals.into_iter().collect();
+            cover.bridged(SWITCH_NS).intersect(at).total()
+        };
+        let busy = busy.into_iter().map(|(tid, intervals)| (tid, busy_ns(intervals))).collect();
 
         let whole = |r: &Request| Interval::new(r.start_time, r.duration_ns);
         let ready = case.window.whole.start;

@@ -7,8 +7,8 @@ use underspan_model::State;
 use crate::case::{Case, Suspect, proven, request_row, route, serving_words, wait_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
-use crate::rules::pool::Pool;
-use crate::window::is_gil;
+use crate::rules::pool::{Pool, SWITCH_NS};
+use crate::window::{Window, is_gil};
 use crate::words;
 
 /// The wait in the listener's queue, as far as collections do not explain it.
@@ -24,16 +24,16 @@ pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding
     let acceptor = case.request.accept_tid;
 
     // A thread that accepts and serves cannot accept while it serves.
-    let served: Vec<_> = case
-        .siblings
-        .iter()
-        .filter(|s| s.tid == acceptor && s.shared_thread == 0)
-        .map(|s| (at.within(crate::window::Window::of(s).handler), *s))
-        .filter(|(part, _)| part.total() > 0)
+    let by_acceptor = case.siblings.iter().filter(|s| s.tid == acceptor && s.shared_thread == 0);
+    let served: Vec<_> = by_acceptor
+        .map(|s| (Window::of(s).handler, *s))
+        .map(|(handler, s)| (at.within(handler).total(), handler, s))
+        .filter(|(ns, ..)| *ns > 0)
         .collect();
-    let busy = served.iter().fold(Cover::default(), |sum, (part, _)| sum.union(part));
-    if let Some((_, longest)) = served.iter().max_by_key(|(part, s)| (part.total(), &s.request_id))
-        && proven(busy.bridged(super::pool::SWITCH_NS).total(), ns)
+    let busy: Cover = served.iter().map(|(_, handler, _)| *handler).collect();
+    let busy = busy.bridged(SWITCH_NS).intersect(&at);
+    if let Some((.., longest)) = served.iter().max_by_key(|(ns, _, s)| (*ns, &s.request_id))
+        && proven(busy.total(), ns)
     {
         let culprit = case.thread(acceptor, &longest.thread, busy.total(), &at);
         let text = format!(
@@ -43,7 +43,7 @@ pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding
             words::count(served.len(), "other request"),
             serving_words(&culprit),
         );
-        let rows = served.iter().map(|(part, s)| (part.total(), request_row(s))).collect();
+        let rows = served.iter().map(|(ns, _, s)| (*ns, request_row(s))).collect();
         let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
         return Some(draft.say(
             text,
