@@ -31,9 +31,6 @@ pub trait Context {
     /// thread that is gone and was never seen alive.
     fn thread(&mut self, pid: u32, tid: u32, comm: &str) -> Thread;
 
-    /// The thread of this process whose `pthread_self()` this is.
-    fn by_pthread(&mut self, pid: u32, pthread: u64) -> Option<Thread>;
-
     /// Counts events that a decoder had to give up.
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64);
 }

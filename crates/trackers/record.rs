@@ -129,8 +129,6 @@ pub struct Lifecycle {
     pub time: u64,
     /// The thread's name in the kernel.
     pub comm: String,
-    /// `pthread_self()`, for a thread that ended.
-    pub pthread: u64,
 }
 
 /// Reads a life-cycle record; `None` for records of other kinds.
@@ -144,12 +142,11 @@ pub fn lifecycle(bytes: &[u8]) -> Result<Option<Lifecycle>, DecodeError> {
         event_kind::EVENT_LISTEN => LifecycleKind::Listen,
         _ => return Ok(None),
     };
-    let (h, parent, pthread) = if kind == LifecycleKind::ThreadExit {
-        let event: thread_exit_event = read(bytes)?;
-        (event.h, 0, event.pthread)
+    let (h, parent) = if kind == LifecycleKind::ThreadExit {
+        (read::<thread_exit_event>(bytes)?.h, 0)
     } else {
         let event: lifecycle_event = read(bytes)?;
-        (event.h, event.parent_tgid, 0)
+        (event.h, event.parent_tgid)
     };
     Ok(Some(Lifecycle {
         kind,
@@ -158,7 +155,6 @@ pub fn lifecycle(bytes: &[u8]) -> Result<Option<Lifecycle>, DecodeError> {
         parent,
         time: h.time,
         comm: comm(&h.comm),
-        pthread,
     }))
 }
 
@@ -175,8 +171,6 @@ pub struct ThreadSnapshot {
     pub since: u64,
     /// What time after that is charged to.
     pub state: u8,
-    /// `pthread_self()`.
-    pub pthread: u64,
     /// The thread's name in the kernel.
     pub comm: String,
     /// The ledger at `since`.
@@ -197,7 +191,6 @@ impl ThreadSnapshot {
             born: raw.born,
             since: raw.since,
             state: raw.state,
-            pthread: raw.pthread,
             comm: comm(&raw.comm),
             ledger,
         })

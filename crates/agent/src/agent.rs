@@ -149,13 +149,14 @@ impl Agent {
             lost: HashMap::new(),
         };
         let (mut second, mut scan) = (Instant::now() + SECOND, Instant::now() + SCAN_EVERY);
-        let mut look_again = Some(Instant::now());
+        let mut next = Some(Instant::now());
         while !stop.load(Ordering::Relaxed) {
-            let timeout = look_again
+            let timeout = next
                 .map_or(DRAIN_EVERY, |at| at.saturating_duration_since(Instant::now()))
                 .min(DRAIN_EVERY);
             self.drain(timeout)?;
-            look_again = self.processes.look_again(&mut self.session);
+            let look_again = self.processes.look_again(&mut self.session);
+            next = look_again.into_iter().chain(self.namer.read_due()).min();
             let now = Instant::now();
             if now >= second {
                 second = now + SECOND;
@@ -218,7 +219,7 @@ impl Agent {
                 LifecycleKind::ThreadExit => self.namer.ended(event.tid),
                 // Looked up now, while it lives: its name may be asked for when it is gone.
                 LifecycleKind::ThreadStart => {
-                    self.namer.thread(event.pid, event.tid, &event.comm);
+                    self.namer.started(event.pid, event.tid, &event.comm);
                 }
             }
         }

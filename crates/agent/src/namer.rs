@@ -1,9 +1,9 @@
 //! Names and clocks for the trackers' decoders.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-use underspan_cpython::pthread_tid;
 use underspan_trackers::{Context, Thread, ThreadSnapshot};
 
 use crate::names::Names;
@@ -14,7 +14,6 @@ pub(crate) struct Namer {
     host: String,
     clock: Clock,
     names: Names,
-    pthreads: HashMap<(u32, u64), u32>,
     lost: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -24,7 +23,6 @@ impl Namer {
             host,
             clock: Clock::new()?,
             names: Names::new(),
-            pthreads: HashMap::new(),
             lost: BTreeMap::new(),
         })
     }
@@ -34,14 +32,22 @@ impl Namer {
         self.clock.refresh()
     }
 
-    /// Learns which thread has which `pthread_self()`.
+    /// Learns the names of all watched threads while they live: most are looked up only when they
+    /// are in somebody's way.
     pub(crate) fn learn(&mut self, threads: &[ThreadSnapshot]) {
-        self.pthreads.clear();
-        self.pthreads.extend(threads.iter().map(|t| ((t.pid, t.pthread), t.tid)));
-        // Asked for while they live: most are looked up only when they are in somebody's way.
         for thread in threads {
             self.names.resolve(thread.pid, thread.tid, &thread.comm);
         }
+    }
+
+    /// A thread has started: its name is read soon.
+    pub(crate) fn started(&mut self, pid: u32, tid: u32, comm: &str) {
+        self.names.started(pid, tid, comm);
+    }
+
+    /// Reads names that are due. Returns when to call this next.
+    pub(crate) fn read_due(&mut self) -> Option<Instant> {
+        self.names.read_due()
     }
 
     /// A thread has ended.
@@ -75,19 +81,6 @@ impl Context for Namer {
             name: Arc::from(name.thread.as_str()),
             process: Arc::from(name.process.as_str()),
         }
-    }
-
-    fn by_pthread(&mut self, pid: u32, pthread: u64) -> Option<Thread> {
-        let tid = match self.pthreads.get(&(pid, pthread)) {
-            Some(tid) => *tid,
-            // Younger than the last look at all threads: ask the process.
-            None => {
-                let tid = pthread_tid(i32::try_from(pid).ok()?, pthread)?;
-                self.pthreads.insert((pid, pthread), tid);
-                tid
-            }
-        };
-        Some(self.thread(pid, tid, ""))
     }
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {

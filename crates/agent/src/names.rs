@@ -27,6 +27,9 @@ const CHECK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The same for asking Python about a thread that it has not named.
 const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
+/// How soon after its start a thread's name is read.
+const FRESH: Duration = Duration::from_millis(3);
+
 /// All readings of Python processes in one second; one takes about a millisecond.
 const READS_PER_SECOND: u32 = 20;
 
@@ -43,6 +46,8 @@ struct Owner {
     comm: String,
     /// When to look whether it is still called so.
     check: Backoff,
+    /// Its Python names have been read.
+    python: bool,
     /// When its Python names may be read again. A process without Python is left alone ever longer.
     read: Backoff,
 }
@@ -52,6 +57,8 @@ struct Owner {
 pub struct Names<R = PythonReader> {
     threads: HashMap<u32, Thread>,
     owners: HashMap<u32, Owner>,
+    /// Processes with new threads, and when to read their names.
+    fresh: HashMap<u32, Instant>,
     reader: R,
     reads: (Instant, u32),
     swept: Instant,
@@ -78,6 +85,7 @@ impl<R: ReadNames> Names<R> {
         Names {
             threads: HashMap::new(),
             owners: HashMap::new(),
+            fresh: HashMap::new(),
             reader,
             reads: (now, 0),
             swept: now,
@@ -90,6 +98,30 @@ impl<R: ReadNames> Names<R> {
     /// idle task, has no name.
     pub fn resolve(&mut self, pid: u32, tid: u32, comm: &str) -> Arc<ThreadName> {
         self.resolve_at(pid, tid, comm, Instant::now())
+    }
+
+    /// A thread has just started. `threading` knows its name some 100 µs later, and it may not live
+    /// long: [`Names::read_due`] reads it soon.
+    pub fn started(&mut self, pid: u32, tid: u32, comm: &str) {
+        self.resolve(pid, tid, comm);
+        self.fresh.entry(pid).or_insert_with(|| Instant::now() + FRESH);
+    }
+
+    /// Reads the names of processes that have new threads, when it is time. Returns when to call
+    /// this next.
+    pub fn read_due(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let due: Vec<u32> =
+            self.fresh.iter().filter(|(_, at)| **at <= now).map(|(pid, _)| *pid).collect();
+        for pid in due {
+            let python = self.owners.get(&pid).is_some_and(|owner| owner.python);
+            // Over the limit, the thread is named when it is asked for, as all others.
+            if python && self.may_read(now) {
+                self.read_names(pid, now);
+            }
+            self.fresh.remove(&pid);
+        }
+        self.fresh.values().min().copied()
     }
 
     /// An event says that the thread has ended: saves looking.
@@ -184,7 +216,7 @@ impl<R: ReadNames> Names<R> {
             self.reader.forget(pid);
             let check = Backoff::new(now, CHECK.0, CHECK.1);
             let read = Backoff::due(now, ASK.0, ASK.1);
-            self.owners.insert(pid, Owner { starttime, comm: comm.clone(), check, read });
+            self.owners.insert(pid, Owner { starttime, comm: comm.clone(), check, python: false, read });
         }
         comm
     }
@@ -227,18 +259,25 @@ impl<R: ReadNames> Names<R> {
         if !wanted || !ready || !self.may_read(now) {
             return;
         }
+        self.read_names(pid, now);
+        if let Some(ask) = self.threads.get_mut(&tid).and_then(|thread| thread.ask.as_mut()) {
+            ask.again(now);
+        }
+    }
+
+    fn read_names(&mut self, pid: u32, now: Instant) {
         let reading = self.reader.read(pid);
         if let Some(owner) = self.owners.get_mut(&pid) {
             match reading {
-                Reading::Names(_) => owner.read = Backoff::new(now, ASK.0, ASK.1),
+                Reading::Names(_) => {
+                    owner.python = true;
+                    owner.read = Backoff::new(now, ASK.0, ASK.1);
+                }
                 Reading::Later | Reading::NotPython => owner.read.again(now),
             }
         }
         if let Reading::Names(names) = reading {
             self.take_names(pid, names, now);
-        }
-        if let Some(ask) = self.threads.get_mut(&tid).and_then(|thread| thread.ask.as_mut()) {
-            ask.again(now);
         }
     }
 

@@ -66,6 +66,21 @@ static __always_inline void settle(struct thread *t, __u64 now)
 	t->since = now;
 }
 
+static __always_inline struct pthread_key pthread_key(const struct thread *t)
+{
+	return (struct pthread_key){ .pthread = t->pthread, .tgid = t->tgid };
+}
+
+/* Remembers which thread the task's fs base, pthread_self(), belongs to. */
+static __always_inline void learn_pthread(struct thread *t, struct task_struct *task)
+{
+	struct pthread_key key;
+
+	t->pthread = task->thread.fsbase;
+	key = pthread_key(t);
+	bpf_map_update_elem(&pthreads, &key, &t->tid, BPF_ANY);
+}
+
 static __always_inline __u8 on_cpu_state(const struct thread *t)
 {
 	return t->collecting ? STATE_GC_RUN : STATE_RUNNING;

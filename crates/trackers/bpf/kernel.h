@@ -121,7 +121,8 @@ struct bpf_perf_event_data {
 #pragma clang attribute pop
 
 #define TASK_RUNNING 0
-#define TASK_DEAD 0x80
+/* Stopped by a signal, a debugger or the freezer: nothing the thread did. */
+#define TASK_HELD (0x4 | 0x8 | 0x8000)
 #define PF_EXITING 0x00000004
 #define PF_IO_WORKER 0x00000010
 

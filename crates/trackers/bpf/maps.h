@@ -47,6 +47,20 @@ SHARED struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* Which thread a pthread_self() is. A value is used again once its thread has ended. */
+struct pthread_key {
+	__u64 pthread;
+	__u32 tgid;
+	__u32 _pad;
+};
+
+SHARED struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct pthread_key);
+	__type(value, __u32); /* tid */
+} pthreads SEC(".maps");
+
 /* Zeroed threads to copy from: struct thread is too large for the BPF stack. */
 SHARED struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -16,15 +16,15 @@ struct wait {
 	__u64 woken;	 /* became ready, 0 while blocked */
 	__u64 futex;	 /* address, for futex waits */
 	__u64 sock;	 /* the kernel's struct sock, while the thread is blocked on it */
-	__u64 holder;	 /* pthread id of the GIL's holder */
 	__s32 syscall;	 /* number, -1 if none was in progress */
 	__s32 fd;
+	__u32 holder;	  /* of the GIL, when the sleep began; 0 if not known */
 	__u32 waker_tgid; /* 0: an interrupt */
 	__u32 waker_tid;
 	char waker_comm[COMM_LEN];
 	__u8 state; /* what the thread was blocked on; outlives the wake-up */
 	__u8 gil;   /* the futex is the GIL's */
-	__u8 _pad[6];
+	__u8 _pad[2];
 };
 
 /* A wait for the GIL: a loop of short sleeps, merged (gil/gil.bpf.h). */
@@ -33,13 +33,14 @@ struct gil_wait {
 	__u64 end;	 /* when its latest sleep ended on a CPU */
 	__u64 gc_ns;	 /* overlap with a sibling's collection */
 	__u64 runnable_ns;
-	__u64 holder;	 /* by weighted majority over the sleeps */
 	__u64 holder_ns; /* how long the holder was seen holding it */
 	__u64 holder_weight;
+	__u32 holder;	 /* by weighted majority over the sleeps */
 	__u32 slices;
 	__u32 waker_tgid;
 	__u32 waker_tid;
 	__u32 gc_tid; /* who collected */
+	__u32 _pad;
 	char waker_comm[COMM_LEN];
 };
 

@@ -64,10 +64,8 @@ fn holder(context: &mut dyn Context, wait: &gil_event, waker: &Thread) -> (Threa
     if wait.gc_tid != 0 && wait.gc_ns * 2 > wait.duration {
         return (context.thread(wait.h.tgid, wait.gc_tid, ""), wait.gc_ns);
     }
-    if wait.holder != 0
-        && let Some(holder) = context.by_pthread(wait.h.tgid, wait.holder)
-    {
-        return (holder, wait.holder_ns);
+    if wait.holder != 0 {
+        return (context.thread(wait.h.tgid, wait.holder, ""), wait.holder_ns);
     }
     if wait.waker_tgid == wait.h.tgid {
         return (waker.clone(), 0);

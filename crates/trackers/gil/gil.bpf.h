@@ -27,18 +27,24 @@ static __always_inline bool is_gil_futex(const struct process *p, __u64 address)
 	return p->gil && address - p->gil >= GIL_COND && address - p->gil < GIL_COND_END;
 }
 
-/* Who holds the GIL, by pthread id: every version's thread state has it, and it means the same in
- * every pid namespace. User space knows each thread's (struct thread). */
-static __always_inline __u64 gil_holder(const struct process *p, const struct thread *t)
+/*
+ * Who holds the GIL: its tid, 0 if not known. A thread state tells its thread's pthread_self() in
+ * every version, and that means the same in every pid namespace.
+ */
+static __always_inline __u32 gil_holder(const struct process *p, const struct thread *t)
 {
-	__u64 tstate = 0, pthread = 0;
+	struct pthread_key key = { .tgid = t->tgid };
+	__u64 tstate = 0;
+	__u32 *tid;
 
 	bpf_probe_read_user(&tstate, sizeof(tstate), (void *)(p->gil + GIL_LAST_HOLDER));
 	if (!tstate)
 		return 0;
-	bpf_probe_read_user(&pthread, sizeof(pthread), (void *)(tstate + p->tstate_pthread_offset));
+	bpf_probe_read_user(&key.pthread, sizeof(key.pthread),
+			    (void *)(tstate + p->tstate_pthread_offset));
+	tid = bpf_map_lookup_elem(&pthreads, &key);
 	/* Its own name: the GIL was just let go, and the field is old. */
-	return pthread == t->pthread ? 0 : pthread;
+	return tid && *tid != t->tid ? *tid : 0;
 }
 
 /* The wait is over: the thread has (or had) the GIL. */
@@ -59,6 +65,7 @@ static __always_inline void gil_wait_flush(struct thread *t)
 		e->futex = t->wait.futex;
 		e->slices = g->slices;
 		e->gc_tid = g->gc_ns ? g->gc_tid : 0;
+		e->_pad = 0;
 		e->waker_tgid = g->waker_tgid;
 		e->waker_tid = g->waker_tid;
 		__builtin_memcpy(e->waker_comm, g->waker_comm, COMM_LEN);

@@ -12,13 +12,14 @@ struct gil_event {
 	__u64 duration;	       /* until the thread was back on a CPU with the GIL */
 	__u64 gc_ns;	       /* overlap with a sibling's collections */
 	__u64 runnable_ns;     /* woken, no CPU yet */
-	__u64 holder;	       /* pthread id of who held the GIL for most of it, 0 if not known */
 	__u64 holder_ns;       /* how long it was seen holding the GIL */
 	__u64 futex;
+	__u32 holder; /* who held the GIL for most of it, 0 if not known */
 	__u32 slices;
 	__u32 gc_tid; /* who collected, 0 if nobody did */
 	__u32 waker_tgid;
 	__u32 waker_tid; /* who released the GIL in the end */
+	__u32 _pad;
 	char waker_comm[COMM_LEN];
 };
 

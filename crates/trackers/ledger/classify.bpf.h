@@ -100,14 +100,12 @@ static __always_inline __u8 classify_poll(struct task_struct *task, struct wait 
 		state : STATE_POLL_WAIT;
 }
 
-static __always_inline __u8 classify_futex(struct thread *t, struct task_struct *task, __u64 now,
-					   bool current)
+static __always_inline __u8 classify_futex(struct thread *t, __u64 now, bool current)
 {
 	struct process *p = bpf_map_lookup_elem(&processes, &t->tgid);
 
 	if (!p || !is_gil_futex(p, t->wait.futex))
 		return STATE_LOCK_WAIT;
-	t->pthread = task->thread.fsbase;
 	t->wait.gil = 1;
 	gil_sleep_begin(t, p, now, current);
 	return STATE_GIL_WAIT;
@@ -135,7 +133,7 @@ static __always_inline __u8 classify(struct thread *t, struct task_struct *task,
 	case SYS_futex:
 	case SYS_futex_wait:
 		w->futex = regs->di;
-		return classify_futex(t, task, now, current);
+		return classify_futex(t, now, current);
 	case SYS_futex_waitv:
 	case SYS_flock:
 		return STATE_LOCK_WAIT;

@@ -40,7 +40,8 @@ static __always_inline void begin_wait(struct thread *t, __u64 now)
 	w->gil = 0;
 }
 
-static __always_inline void leave_cpu(struct task_struct *task, bool blocks, __u64 now)
+static __always_inline void leave_cpu(struct task_struct *task, bool preempt,
+				      unsigned int task_state, __u64 now)
 {
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
@@ -50,8 +51,11 @@ static __always_inline void leave_cpu(struct task_struct *task, bool blocks, __u
 		return;
 	settle(t, now);
 	begin_wait(t, now);
-	if (blocks) {
-		state = classify(t, task, now, true);
+	/* The first thread gets its after it was added; the others are born with it. */
+	if (t->pthread != task->thread.fsbase)
+		learn_pthread(t, task);
+	if (!preempt && task_state != TASK_RUNNING) {
+		state = task_state & TASK_HELD ? STATE_OTHER : classify(t, task, now, true);
 		if (!t->wait.gil)
 			gil_wait_flush(t);
 	} else {
@@ -128,7 +132,7 @@ int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_
 	__u64 now = bpf_ktime_get_ns();
 
 	if (prev->pid)
-		leave_cpu(prev, !preempt && prev_state != TASK_RUNNING, now);
+		leave_cpu(prev, preempt, prev_state, now);
 	if (next->pid)
 		enter_cpu(next, prev, now);
 	return 0;

@@ -34,7 +34,6 @@ struct wait_event {
 struct thread_exit_event {
 	struct event_header h; /* time: when the ledger began */
 	__u64 until;	       /* when it ended */
-	__u64 pthread;
 	__u64 ns[STATES];
 };
 

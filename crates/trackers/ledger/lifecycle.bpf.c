@@ -41,14 +41,53 @@ static __always_inline struct thread *add_thread(struct task_struct *task, __u32
 	t->tgid = task->tgid;
 	t->tid = tid;
 	t->state = state;
-	t->pthread = task->thread.fsbase;
+	t->pthread = 0;
 	bpf_probe_read_kernel(t->comm, COMM_LEN, &task->comm);
 	if (bpf_map_update_elem(&threads, &tid, t, BPF_NOEXIST)) {
 		if (!bpf_map_lookup_elem(&threads, &tid))
 			count_lost(TRACKER_LEDGER, LOST_MAP_FULL);
 		return NULL;
 	}
-	return bpf_map_lookup_elem(&threads, &tid);
+	t = bpf_map_lookup_elem(&threads, &tid);
+	if (t)
+		learn_pthread(t, task);
+	return t;
+}
+
+/* Takes a thread's ledger away, and tells what it says. */
+static __always_inline void end_thread(struct thread *t, __u64 now)
+{
+	struct thread_exit_event *e;
+	struct pthread_key key = pthread_key(t);
+	__u32 tid = t->tid, *owner;
+
+	settle(t, now);
+	gil_wait_flush(t);
+	e = reserve(TRACKER_LEDGER, sizeof(*e));
+	if (e) {
+		fill_header(&e->h, EVENT_THREAD_EXIT, t, t->born);
+		e->until = now;
+		__builtin_memcpy(e->ns, t->ns, sizeof(e->ns));
+		submit(e);
+	}
+	owner = bpf_map_lookup_elem(&pthreads, &key);
+	if (owner && *owner == tid)
+		bpf_map_delete_elem(&pthreads, &key);
+	bpf_map_delete_elem(&threads, &tid);
+}
+
+/* A thread's name is read from the process while the thread lives, so user space is told of a new
+ * one soon; but not more often than this. */
+#define NAMES_EVERY_NS 50000000
+
+__u64 woken_for_names = 0;
+
+static __always_inline __u64 wake_for_names(__u64 now)
+{
+	if (now - woken_for_names < NAMES_EVERY_NS)
+		return BPF_RB_NO_WAKEUP;
+	woken_for_names = now;
+	return BPF_RB_FORCE_WAKEUP;
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -73,7 +112,7 @@ int BPF_PROG(ledger_fork, struct task_struct *parent, struct task_struct *child)
 	}
 	add_thread(child, BLANK_TRACEPOINT, STATE_RUNNABLE, now);
 	lifecycle(child_tgid == parent_tgid ? EVENT_THREAD_START : EVENT_PROCESS_FORK, child,
-		  parent_tgid, now, BPF_RB_NO_WAKEUP);
+		  parent_tgid, now, wake_for_names(now));
 	return 0;
 }
 
@@ -93,10 +132,13 @@ int BPF_PROG(ledger_exec, struct task_struct *task, pid_t old_pid)
 		bpf_map_delete_elem(&collections, &tgid);
 		if (old_pid != tid) {
 			__u32 old = old_pid;
+			__u64 now = bpf_ktime_get_ns();
 
 			/* A thread other than the first called exec, and took the first's tid. */
-			bpf_map_delete_elem(&threads, &old);
-			add_thread(task, BLANK_TRACEPOINT, STATE_RUNNING, bpf_ktime_get_ns());
+			t = bpf_map_lookup_elem(&threads, &old);
+			if (t)
+				end_thread(t, now);
+			add_thread(task, BLANK_TRACEPOINT, STATE_RUNNING, now);
 		}
 		t = bpf_map_lookup_elem(&threads, &tid);
 		if (t) {
@@ -114,24 +156,11 @@ int BPF_PROG(ledger_exit, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	struct thread_exit_event *e;
-	__u64 now;
 
 	if (!t)
 		return 0;
-	now = bpf_ktime_get_ns();
-	settle(t, now);
-	gil_wait_flush(t);
 	bpf_probe_read_kernel(t->comm, COMM_LEN, &task->comm);
-	e = reserve(TRACKER_LEDGER, sizeof(*e));
-	if (e) {
-		fill_header(&e->h, EVENT_THREAD_EXIT, t, t->born);
-		e->until = now;
-		e->pthread = t->pthread;
-		__builtin_memcpy(e->ns, t->ns, sizeof(e->ns));
-		submit(e);
-	}
-	bpf_map_delete_elem(&threads, &tid);
+	end_thread(t, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -46,7 +46,8 @@ struct conn {
 	__u8 phase;
 	__u8 answer_len;
 	__u8 ledger_ok;
-	__u8 _pad[5];
+	__u8 shared;	/* its thread read another request before this one was answered */
+	__u8 _pad[4];
 	char answer[ANSWER_HEAD];
 };
 
@@ -134,7 +135,10 @@ static __always_inline void tell_sent(struct conn *c, enum request_end end)
 	e->ledger_ok = c->ledger_ok;
 	e->end = end;
 	e->answered = c->phase == PHASE_SENT;
-	e->shared_thread = t && t->born == c->born && t->shared_at >= c->read;
+	/* Remembered, since the thread may be gone at the end. */
+	if (t && t->born == c->born && t->shared_at >= c->read)
+		c->shared = 1;
+	e->shared_thread = c->shared;
 	e->answer_len = c->answer_len;
 	__builtin_memcpy(e->answer, c->answer, ANSWER_HEAD);
 	submit(e);
@@ -179,11 +183,13 @@ static __always_inline void fill_addresses(struct request_read_event *e, struct 
 	e->local_port = s->skc_num;
 }
 
-/* The user's buffer of a read or write in progress, taken from the system call's registers. */
-static __always_inline __u64 user_buffer(void)
+/* The user's (first) buffer of a read or write in progress, from the system call's registers, and
+ * how much of `bytes` went there. */
+static __always_inline __u64 user_buffer(__u32 *bytes)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	__u64 second = regs->si, iov = 0, base = 0;
+	struct { __u64 base, len; } first = {};
+	__u64 second = regs->si, iov = 0;
 
 	barrier_var(second); /* loaded once: a register holds one kind of pointer */
 	switch (regs->orig_ax) {
@@ -201,9 +207,11 @@ static __always_inline __u64 user_buffer(void)
 		bpf_probe_read_user(&iov, sizeof(iov), (void *)(second + 16));
 		break;
 	}
-	if (iov)
-		bpf_probe_read_user(&base, sizeof(base), (void *)iov);
-	return base;
+	if (!iov || bpf_probe_read_user(&first, sizeof(first), (void *)iov))
+		return 0;
+	if (*bytes > first.len)
+		*bytes = first.len;
+	return first.base;
 }
 
 static __always_inline void tell_read(struct conn *c, struct sock *sk, struct thread *t, __u32 bytes,
@@ -228,7 +236,7 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 	e->local_port = 0;
 	fill_addresses(e, sk);
 
-	buffer = user_buffer();
+	buffer = user_buffer(&len);
 	if (len > REQUEST_HEAD)
 		len = REQUEST_HEAD;
 	barrier_var(len);
@@ -329,6 +337,7 @@ static __always_inline void begin_request(struct conn *c, struct sock *sk, struc
 	c->bytes_out = 0;
 	c->sends = 0;
 	c->sent_tid = 0;
+	c->shared = 0;
 	c->answer_len = 0;
 	c->phase = PHASE_READ;
 	if (!ledger_since(c, now, NULL, c->at_read))
@@ -380,6 +389,7 @@ int BPF_PROG(request_send, struct sock *sk, int ret, int flags)
 	struct conn *c;
 	struct thread *t;
 	__u64 now, buffer;
+	__u32 bytes;
 
 	if (ret <= 0)
 		return 0;
@@ -392,8 +402,9 @@ int BPF_PROG(request_send, struct sock *sk, int ret, int flags)
 		if (t && t->born == c->born && t->open_requests)
 			t->open_requests--;
 		c->phase = PHASE_SENT;
-		buffer = user_buffer();
-		if (buffer && ret >= ANSWER_HEAD &&
+		bytes = ret;
+		buffer = user_buffer(&bytes);
+		if (buffer && bytes >= ANSWER_HEAD &&
 		    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffer))
 			c->answer_len = ANSWER_HEAD;
 	}
