@@ -20,6 +20,8 @@ mod candidates;
 mod check;
 #[cfg(test)]
 mod distorted;
+#[cfg(test)]
+extern crate self as underspan_cpython;
 mod elf;
 mod error;
 mod gc;

@@ -43,11 +43,16 @@ impl Process {
         }
     }
 
-    /// Whether it no longer runs: it is not there, or it is a zombie.
+    /// Whether it no longer runs: it is not there, is a zombie, or is about to be one.
     pub(crate) fn has_ended(&self) -> bool {
+        const PF_EXITING: u64 = 4;
         let Ok(stat) = fs::read_to_string(self.file("stat")) else { return true };
         // The state follows the name, which may itself hold parentheses.
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+        let Some((_, rest)) = stat.rsplit_once(')') else { return true };
+        let mut fields = rest.split_whitespace();
+        let ended = matches!(fields.next(), None | Some("Z" | "X"));
+        let flags = fields.nth(5).and_then(|flags| flags.parse().ok());
+        ended || flags.is_none_or(|flags: u64| flags & PF_EXITING != 0)
     }
 
     /// Its file mappings, in address order.

@@ -129,32 +129,12 @@ sys.stdin.readline()
 #[test]
 fn a_deleted_binary_is_still_read() {
     for python in interpreters() {
-        let mut program = Program::start(&python, "say('ready')\nsys.stdin.readline()\n");
-        program.hear();
-        let binary = inspect(program.pid()).unwrap().binary;
         let folder = tempfile::tempdir().unwrap();
-        let name = binary.mapped_path.rsplit('/').next().unwrap();
-        let copy = folder.path().join(name);
-        std::fs::copy(&binary.path, &copy).unwrap();
-        let program_path = if binary.kind == underspan_cpython::BinaryKind::Executable {
-            &copy
-        } else {
-            &python.path
-        };
-        let home = python.path.parent().and_then(|bin| bin.parent()).unwrap();
-        let mut child = Command::new(program_path)
-            .args(["-c", "import time; print(flush=True); time.sleep(60)"])
-            .env("PYTHONHOME", home)
-            .env("LD_LIBRARY_PATH", folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::io::Read::read(&mut child.stdout.take().unwrap(), &mut [0]).unwrap();
+        let (command, copy) = common::from_copy(&python, folder.path());
+        let mut program = Program::run(command, "say('ready')\nsys.stdin.readline()\n");
+        program.hear();
         std::fs::remove_file(&copy).unwrap();
-        let found = inspect(child.id() as i32);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let found = found.unwrap_or_else(|error| panic!("{python:?}: {error}"));
+        let found = inspect(program.pid()).unwrap_or_else(|error| panic!("{python:?}: {error}"));
         assert_eq!(found.binary.mapped_path, copy.display().to_string());
         assert_eq!(found.version.minor, python.version.1);
     }

@@ -75,6 +75,20 @@ fn version(path: &Path) -> Option<(u8, u8, u8)> {
     ((3, 8)..=(3, 14)).contains(&(version.0, version.1)).then_some(version)
 }
 
+/// A command that runs `python` from a copy of the file its interpreter is in, and that copy.
+pub(crate) fn from_copy(python: &Python, folder: &Path) -> (Command, PathBuf) {
+    let mut program = Program::start(python, "say('ready')\nsys.stdin.readline()\n");
+    program.hear();
+    let binary = underspan_cpython::inspect(program.pid()).unwrap().binary;
+    let copy = folder.join(binary.mapped_path.rsplit('/').next().unwrap());
+    std::fs::copy(&binary.path, &copy).unwrap();
+    let is_executable = binary.kind == underspan_cpython::BinaryKind::Executable;
+    let mut command = Command::new(if is_executable { &copy } else { &python.path });
+    let home = python.path.parent().and_then(Path::parent).unwrap();
+    command.env("PYTHONHOME", home).env("LD_LIBRARY_PATH", folder);
+    (command, copy)
+}
+
 /// A Python program that runs until it is dropped. It is sent a line and answers with a line.
 pub(crate) struct Program {
     child: Child,
@@ -85,10 +99,15 @@ pub(crate) struct Program {
 impl Program {
     /// Runs `body`, in which `lines()` yields the questions and `say(…)` answers.
     pub(crate) fn start(python: &Python, body: &str) -> Program {
+        Self::run(Command::new(&python.path), body)
+    }
+
+    /// The same with a command that starts Python.
+    pub(crate) fn run(mut command: Command, body: &str) -> Program {
         let prelude = "import sys\n\
                        say = lambda *a: print(*a, flush=True)\n\
                        lines = lambda: iter(sys.stdin.readline, '')\n";
-        let mut child = Command::new(&python.path)
+        let mut child = command
             .args(["-X", "utf8", "-c", &format!("{prelude}{body}")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
