@@ -20,7 +20,7 @@ pub use python::PYTHON_VARIABLE;
 
 use crate::{Endpoint, Store};
 use host::Host;
-use supervisor::Supervisor;
+use supervisor::{Served, Supervisor};
 
 /// Where the embedded store listens unless told otherwise.
 pub const DEFAULT_PORT: u16 = 7078;
@@ -52,17 +52,18 @@ impl Default for Options {
     }
 }
 
-/// A running embedded store. One that was started from here ends when this is dropped.
+/// A running embedded store. A host that was started from here ends when this is dropped.
+///
+/// The address stays the same while this lives: a host that dies is started again, and one that
+/// another process had started is replaced when that process ends.
 #[derive(Debug)]
 pub struct Embedded {
     endpoint: Endpoint,
-    supervisor: Option<Supervisor>,
+    supervisor: Supervisor,
 }
 
 impl Embedded {
     /// Starts a host and waits until it answers. `progress` is told what is being waited for.
-    ///
-    /// Should the host die, it is started again, at the same address.
     ///
     /// # Errors
     ///
@@ -79,7 +80,8 @@ impl Embedded {
         let endpoint = folder::endpoint(&folder, host.url())?;
         progress(&format!("the embedded store answers at {}", endpoint.url));
         let options = Options { folder, python: Some(python), ..options.clone() };
-        Ok(Embedded { endpoint, supervisor: Some(Supervisor::watch(host, options)) })
+        let supervisor = Supervisor::watch(Served::Here(Box::new(host)), &endpoint.url, options);
+        Ok(Embedded { endpoint, supervisor })
     }
 
     /// The endpoint of the host that serves a folder.
@@ -103,7 +105,7 @@ impl Embedded {
         options: &Options,
         progress: impl Fn(&str),
     ) -> Result<Embedded, EmbeddedError> {
-        if let Some(running) = Self::running(&options.folder).await? {
+        if let Some(running) = Self::running(options).await? {
             return Ok(running);
         }
         match Self::start(options, &progress).await {
@@ -112,7 +114,7 @@ impl Embedded {
                 progress("another process is starting the embedded store");
                 let deadline = Instant::now() + OTHER_START;
                 while Instant::now() < deadline {
-                    if let Some(running) = Self::running(&options.folder).await? {
+                    if let Some(running) = Self::running(options).await? {
                         return Ok(running);
                     }
                     sleep(Duration::from_millis(100)).await;
@@ -130,24 +132,27 @@ impl Embedded {
 
     /// The host's process id, where it was started from here and is up.
     pub fn pid(&self) -> Option<u32> {
-        self.supervisor.as_ref().and_then(Supervisor::pid)
+        self.supervisor.pid()
     }
 
     /// Stops a host that was started from here, and waits until it has written everything out.
-    pub async fn shutdown(mut self) {
-        if let Some(supervisor) = self.supervisor.take() {
-            supervisor.shutdown().await;
-        }
+    pub async fn shutdown(self) {
+        self.supervisor.shutdown().await;
     }
 
     /// The folder's host, if it really answers: after a crash, `endpoint.json` may be stale and its
     /// pid someone else's.
-    async fn running(folder: &Path) -> Result<Option<Embedded>, EmbeddedError> {
-        let endpoint = match Self::attach(folder) {
+    async fn running(options: &Options) -> Result<Option<Embedded>, EmbeddedError> {
+        let folder = std::path::absolute(&options.folder)?;
+        let endpoint = match Self::attach(&folder) {
             Err(EmbeddedError::NotRunning(_)) => return Ok(None),
             endpoint => endpoint?,
         };
-        let answers = Store::connect(endpoint.clone()).check().await.is_ok();
-        Ok(answers.then_some(Embedded { endpoint, supervisor: None }))
+        if Store::connect(endpoint.clone()).check().await.is_err() {
+            return Ok(None);
+        }
+        let options = Options { folder, ..options.clone() };
+        let supervisor = Supervisor::watch(Served::Elsewhere, &endpoint.url, options);
+        Ok(Some(Embedded { endpoint, supervisor }))
     }
 }

@@ -1,5 +1,6 @@
 //! The embedded store's folder, as others than the host see it: token and endpoint.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -11,13 +12,19 @@ use crate::Endpoint;
 /// Where data goes by default: `/var/lib/underspan` for root, else
 /// `$XDG_STATE_HOME/underspan`, which is `~/.local/state/underspan` where that is not set.
 pub fn default_folder() -> PathBuf {
-    if nix::unistd::geteuid().is_root() {
+    let root = nix::unistd::geteuid().is_root();
+    folder_for(root, std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
+}
+
+fn folder_for(root: bool, state: Option<OsString>, home: Option<OsString>) -> PathBuf {
+    if root {
         return PathBuf::from("/var/lib/underspan");
     }
-    let absolute =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+    // The specification says to ignore relative paths.
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state = state
+        .and_then(absolute)
+        .or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))
         .unwrap_or_else(std::env::temp_dir);
     state.join("underspan")
 }
@@ -67,4 +74,34 @@ fn is_alive(pid: i32) -> bool {
     use nix::unistd::Pid;
     // EPERM: it lives, and belongs to someone else.
     pid > 0 && matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_goes_where_the_user_may_keep_state() {
+        let folder = |root, state: &str, home: &str| {
+            folder_for(root, Some(state.into()), Some(home.into())).display().to_string()
+        };
+        assert_eq!(folder(true, "/s", "/h"), "/var/lib/underspan");
+        assert_eq!(folder(false, "/s", "/h"), "/s/underspan");
+        assert_eq!(folder(false, "", "/h"), "/h/.local/state/underspan");
+        assert_eq!(folder(false, "relative", "/h"), "/h/.local/state/underspan");
+    }
+
+    #[test]
+    fn a_damaged_endpoint_is_told_and_a_dead_one_is_none() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("endpoint.json");
+        assert_eq!(advertised(folder.path()).unwrap(), None);
+        std::fs::write(&path, "{\"url\": \"http://127.0.0.1:1\", \"pid\": 2147483647}").unwrap();
+        assert_eq!(advertised(folder.path()).unwrap(), None);
+        std::fs::write(&path, "{\"url\"").unwrap();
+        let error = advertised(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("endpoint.json is damaged"), "{error}");
+        let error = endpoint(folder.path(), "http://127.0.0.1:1").unwrap_err().to_string();
+        assert!(error.contains("token is damaged (it is missing or empty)"), "{error}");
+    }
 }

@@ -85,11 +85,6 @@ impl Host {
         &self.advertised.url
     }
 
-    /// The port it listens on.
-    pub(super) fn port(&self) -> Option<u16> {
-        self.url().rsplit(':').next()?.parse().ok()
-    }
-
     /// Its process id.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()

@@ -85,6 +85,23 @@ async fn a_host_that_dies_comes_back_with_its_data() {
     running.stop().await;
 }
 
+/// A short command may have started the host that a long one then uses.
+#[tokio::test]
+async fn who_stays_takes_over() {
+    let folder = TempDir::new().unwrap();
+    let options = options(folder.path());
+    let first = Embedded::attach_or_start(&options, |_| {}).await.unwrap();
+    let second = Embedded::attach_or_start(&options, |_| {}).await.unwrap();
+    let store = Store::connect(second.endpoint().clone());
+    let sql = "CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a";
+    store.client().query(sql).execute().await.unwrap();
+    first.shutdown().await;
+    until("a host of its own", async || second.pid().is_some()).await;
+    assert_eq!(text(&store, "EXISTS TABLE t").await, "1", "same address, same data");
+    second.shutdown().await;
+    assert!(store.check().await.is_err());
+}
+
 #[tokio::test]
 async fn a_dropped_store_takes_its_host_along() {
     let running = Running::start().await;
