@@ -53,7 +53,7 @@ fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
 }
 
 async fn probe(python: &Path) -> Result<(), String> {
-    // `-P`-like safety: the current folder must not shadow packages, so it is not on the path.
+    // Python looks for packages in the current folder first, and `/` has none.
     let mut command = Command::new(python);
     command.args([OsStr::new("-c"), OsStr::new(PROBE)]).current_dir("/").kill_on_drop(true);
     match timeout(PROBE_TIMEOUT, command.output()).await {
