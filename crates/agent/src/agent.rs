@@ -156,6 +156,9 @@ impl Agent {
                 .min(DRAIN_EVERY);
             self.drain(timeout)?;
             let look_again = self.processes.look_again(&mut self.session);
+            for pid in self.processes.take_pythons() {
+                self.namer.runs_python(pid);
+            }
             next = look_again.into_iter().chain(self.namer.read_due()).min();
             let now = Instant::now();
             if now >= second {

@@ -19,12 +19,7 @@ pub(crate) struct Namer {
 
 impl Namer {
     pub(crate) fn new(host: String) -> crate::Result<Self> {
-        Ok(Namer {
-            host,
-            clock: Clock::new()?,
-            names: Names::new(),
-            lost: BTreeMap::new(),
-        })
+        Ok(Namer { host, clock: Clock::new()?, names: Names::new(), lost: BTreeMap::new() })
     }
 
     /// Reads the clocks again. A step of the wall clock is reported, once.
@@ -43,6 +38,11 @@ impl Namer {
     /// A thread has started: its name is read soon.
     pub(crate) fn started(&mut self, pid: u32, tid: u32, comm: &str) {
         self.names.started(pid, tid, comm);
+    }
+
+    /// This process's interpreter is up.
+    pub(crate) fn runs_python(&mut self, pid: u32) {
+        self.names.runs_python(pid);
     }
 
     /// Reads names that are due. Returns when to call this next.

@@ -107,6 +107,17 @@ impl<R: ReadNames> Names<R> {
         self.fresh.entry(pid).or_insert_with(|| Instant::now() + FRESH);
     }
 
+    /// This process runs Python, and its interpreter is up: its names can be read from now on.
+    pub fn runs_python(&mut self, pid: u32) {
+        let now = Instant::now();
+        self.resolve(pid, pid, "");
+        if let Some(owner) = self.owners.get_mut(&pid) {
+            owner.python = true;
+            owner.read = Backoff::due(now, ASK.0, ASK.1);
+        }
+        self.fresh.insert(pid, now);
+    }
+
     /// Reads the names of processes that have new threads, when it is time. Returns when to call
     /// this next.
     pub fn read_due(&mut self) -> Option<Instant> {
@@ -216,7 +227,8 @@ impl<R: ReadNames> Names<R> {
             self.reader.forget(pid);
             let check = Backoff::new(now, CHECK.0, CHECK.1);
             let read = Backoff::due(now, ASK.0, ASK.1);
-            self.owners.insert(pid, Owner { starttime, comm: comm.clone(), check, python: false, read });
+            self.owners
+                .insert(pid, Owner { starttime, comm: comm.clone(), check, python: false, read });
         }
         comm
     }

@@ -62,6 +62,8 @@ pub(crate) struct Processes {
     watchpoints: BTreeSet<u64>,
     /// Processes about which something new is known.
     changed: BTreeSet<u32>,
+    /// Processes whose interpreter has come up.
+    pythons: Vec<u32>,
 }
 
 impl Processes {
@@ -72,6 +74,7 @@ impl Processes {
             watched: BTreeMap::new(),
             watchpoints: BTreeSet::new(),
             changed: BTreeSet::new(),
+            pythons: Vec::new(),
         }
     }
 
@@ -82,6 +85,11 @@ impl Processes {
     /// Processes about which something new is known since the last call.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.changed)
+    }
+
+    /// Processes whose interpreter has come up since the last call.
+    pub(crate) fn take_pythons(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.pythons)
     }
 
     /// Never watch these.
@@ -117,6 +125,9 @@ impl Processes {
     pub(crate) fn forked(&mut self, parent: u32, child: u32) {
         self.selector.forked(parent, child);
         if let Some(watched) = self.watched.get(&parent) {
+            if matches!(watched.python, Python::Known { .. }) {
+                self.pythons.push(child);
+            }
             self.watched.insert(child, watched.clone());
             self.changed.insert(child);
         }
@@ -174,6 +185,7 @@ impl Processes {
             Ok(interpreter) => {
                 let known = apply(session, pid, &interpreter, &mut self.watchpoints);
                 (watched.python, watched.gc, watched.gc_notes) = known;
+                self.pythons.push(pid);
             }
             Err(InspectError::NotReady(_)) => {
                 watched.python = starting;

@@ -156,11 +156,11 @@ impl Spool {
             return Ok(());
         };
         let result = loop {
+            // Asked before the write, which may itself begin a segment.
+            let can_make_room = !self.segments.is_empty();
             match self.write(&frame, batch) {
                 // The disk is smaller than the bound: the oldest makes room, as it would at the bound.
-                Err(error)
-                    if error.kind() == io::ErrorKind::StorageFull && !self.segments.is_empty() =>
-                {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull && can_make_room => {
                     if let Err(error) = self.drop_oldest() {
                         break Err(error);
                     }
