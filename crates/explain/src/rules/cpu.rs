@@ -42,7 +42,11 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
         runners.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
     }
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
-    let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    let mut rows: Vec<_> = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+    // Woken from another wait, and then waiting for a CPU: who ran meanwhile is not recorded.
+    let woken = case.waits_of(request.tid, case.window.handler, |state| state != State::Runnable);
+    let woken = woken.into_iter().filter(|(w, _)| w.runnable_ns > 0);
+    rows.extend(woken.map(|(w, part)| (w.runnable_ns.min(part.len()), wait_row(w))));
     let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let mut text = format!("Ready to run, and no CPU was free for {}", words::duration(ns));

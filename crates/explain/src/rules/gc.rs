@@ -38,7 +38,7 @@ pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
         !clipped(meanwhile.map(|p| (*p, interval(p))), case.window.handler).is_empty();
     let draft = case.draft(Kind::GcWait, &parts).located(case, &at).rows(rows);
     let finding = match culprit {
-        Some(culprit) => caused(case, draft, culprit, ns),
+        Some(culprit) => caused(case, draft, culprit, &at, ns),
         None if overlapping => draft.relation(Relation::Coincided).say(
             format!(
                 "It waited {} for a collection by another thread. Collections were seen meanwhile, \
@@ -68,17 +68,18 @@ pub(super) fn own(case: &Case<'_>) -> Option<Finding> {
     let own = case.pauses.iter().filter(|p| p.tid == request.tid);
     let own = clipped(own.map(|p| (*p, interval(p))), case.window.handler);
     let at: Cover = own.iter().map(|(_, part)| *part).collect();
+    let counted: Vec<_> = own.iter().map(|(p, part)| (*p, part.len())).collect();
     let culprit = Culprit {
         host: request.host.clone(),
         pid: request.pid,
         tid: request.tid,
         thread: request.thread.clone(),
-        ..describe(&own, Culprit::new(ns))
+        ..describe(&counted, Culprit::new(ns))
     };
     let text = format!(
         "Its own thread collected garbage for {} ({})",
         words::duration(ns),
-        summary(&own, &culprit)
+        summary(&counted, &culprit)
     );
     let rows = own.iter().map(|(p, part)| (part.len(), gc_row(p))).collect();
     let draft = case.draft(Kind::GcRun, &[(State::GcRun.name(), ns)]);
@@ -127,17 +128,19 @@ fn collectors(
             (tid, Suspect { name: name.to_owned(), ns })
         })
         .collect();
-    let culprit = case.blame(&suspects, ns, at).map(|culprit| {
-        let pauses = case.pauses.iter().filter(|p| culprit.tid == 0 || p.tid == culprit.tid);
-        let whole = case.window.whole;
-        describe(&clipped(pauses.map(|p| (*p, interval(p))), whole), culprit)
-    });
-    (culprit, rows)
+    let culprit = case.blame(&suspects, ns, at);
+    (culprit.map(|culprit| describe(&by(case, &culprit, at), culprit)), rows)
 }
 
-fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, ns: u64) -> Finding {
+/// The culprit's collections, each with how much of it lies in the time it is blamed for.
+fn by<'a>(case: &Case<'a>, culprit: &Culprit, at: &Cover) -> Vec<(&'a GcPause, u64)> {
     let pauses = case.pauses.iter().filter(|p| culprit.tid == 0 || p.tid == culprit.tid);
-    let pauses = clipped(pauses.map(|p| (*p, interval(p))), case.window.whole);
+    let pauses = pauses.map(|p| (*p, at.within(interval(p)).total()));
+    pauses.filter(|(_, ns)| *ns > 0).collect()
+}
+
+fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) -> Finding {
+    let pauses = by(case, &culprit, at);
     let text = format!(
         "Thread {} ({}) collected garbage{} and stopped every other thread: this request lost {} ({})",
         culprit.thread,
@@ -150,11 +153,11 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, ns: u64) -> Finding {
 }
 
 /// Adds the generation that took longest and the number of objects collected.
-fn describe(pauses: &[(&GcPause, Interval)], culprit: Culprit) -> Culprit {
+fn describe(pauses: &[(&GcPause, u64)], culprit: Culprit) -> Culprit {
     let mut by_generation: BTreeMap<i8, u64> = BTreeMap::new();
     for (pause, part) in pauses {
         let ns = by_generation.entry(pause.generation).or_default();
-        *ns = ns.saturating_add(part.len());
+        *ns = ns.saturating_add(*part);
     }
     let generation = by_generation.into_iter().max_by_key(|(_, ns)| *ns).map(|(g, _)| g);
     let known: Vec<_> = pauses.iter().map(|(p, _)| p.collected).filter(|&n| n >= 0).collect();
@@ -167,13 +170,15 @@ fn describe(pauses: &[(&GcPause, Interval)], culprit: Culprit) -> Culprit {
 }
 
 /// `2 collections, generation 2, 41 objects collected, the longest 1210.0 ms`.
-fn summary(pauses: &[(&GcPause, Interval)], culprit: &Culprit) -> String {
+fn summary(pauses: &[(&GcPause, u64)], culprit: &Culprit) -> String {
     let Some(longest) = pauses.iter().map(|(p, _)| p.duration_ns).max() else {
         return String::from("no row of its own: seen in the ledger");
     };
     let mut words = vec![words::count(pauses.len(), "collection")];
     if culprit.generation >= 0 {
-        words.push(format!("generation {}", culprit.generation));
+        let all = pauses.iter().all(|(p, _)| p.generation == culprit.generation);
+        let mostly = if all { "" } else { "mostly " };
+        words.push(format!("{mostly}generation {}", culprit.generation));
     }
     if culprit.collected >= 0 {
         words.push(format!("{} objects collected", culprit.collected));
