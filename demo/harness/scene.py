@@ -96,9 +96,9 @@ class Scene:
 def watch(underspan: Underspan, clients: Clients, worker: int) -> Watched:
     """Collect what the store holds of these clients' requests."""
     trace_ids = [one.trace_id for one in clients.seen]
-    underspan.await_requests(trace_ids)
+    underspan.await_requests(trace_ids, worker)
     slowest = clients.slowest.trace_id
-    request_id = underspan.request_id(slowest)
+    request_id = underspan.request_id(slowest, worker)
     return Watched(
         span_durations=underspan.span_durations(trace_ids),
         slowest_spans=underspan.spans(slowest),

@@ -39,7 +39,8 @@ class Underspan:
         up = self._processes.start(
             "underspan",
             [self._program, "up", "--data", self._data, "--api", f"127.0.0.1:{self.port}"]
-            + ["--otlp-http", f"127.0.0.1:{self.otlp_port}", "--otlp-grpc", f"127.0.0.1:{free_port()}"],
+            + ["--otlp-http", f"127.0.0.1:{self.otlp_port}", "--otlp-grpc", f"127.0.0.1:{free_port()}"]
+            + ["--store-port", str(free_port())],
         )
         up.wait_until(lambda: listens(self.port) and listens(self.otlp_port), 60)
 
@@ -61,20 +62,20 @@ class Underspan:
 
     def await_watched(self, pid: int, seconds: float = 20) -> None:
         """Wait until the agent watches a process."""
-        query = f"SELECT count() AS n FROM processes WHERE pid = {pid}"
+        query = f"SELECT count() AS n FROM processes WHERE ns_pid = {pid}"
         self._await(query, 1, seconds, f"process {pid} is not watched")
 
-    def await_requests(self, trace_ids: list[str], seconds: float = 30) -> None:
-        """Wait until the requests of these traces, and their spans, are in the store."""
+    def await_requests(self, trace_ids: list[str], pid: int, seconds: float = 30) -> None:
+        """Wait until a process's requests of these traces, and their spans, are in the store."""
         known = f"IN ({', '.join(map(repr, trace_ids))})"
-        requests = f"SELECT uniqExact(trace_id) AS n FROM requests WHERE process != 'nginx' AND trace_id {known}"
+        requests = f"SELECT uniqExact(trace_id) AS n FROM requests WHERE ns_pid = {pid} AND trace_id {known}"
         self._await(requests, len(trace_ids), seconds, "requests are missing from the store")
         spans = f"SELECT uniqExact(TraceId) AS n FROM otel_traces WHERE SpanKind ILIKE '%server' AND TraceId {known}"
         self._await(spans, len(trace_ids), seconds, "spans are missing from the store")
 
-    def request_id(self, trace_id: str) -> str:
-        """The request of a trace at gunicorn. (nginx saw one of the same trace: it passes the header on.)"""
-        rows = self.rows(f"SELECT request_id FROM requests WHERE trace_id = '{trace_id}' AND process != 'nginx'")
+    def request_id(self, trace_id: str, pid: int) -> str:
+        """A process's request of a trace. (nginx has one of the same trace: it passes the header on.)"""
+        rows = self.rows(f"SELECT request_id FROM requests WHERE trace_id = '{trace_id}' AND ns_pid = {pid}")
         return rows[0]["request_id"]
 
     def spans(self, trace_id: str) -> list[Span]:
@@ -95,7 +96,7 @@ class Underspan:
 
     def maximum(self, column: str, table: str, pid: int) -> int:
         """The largest value of a column in a process's rows; 0 if there are none."""
-        return int(self.rows(f"SELECT max({column}) AS most FROM {table} WHERE pid = {pid}")[0]["most"])
+        return int(self.rows(f"SELECT max({column}) AS most FROM {table} WHERE ns_pid = {pid}")[0]["most"])
 
     def _await(self, query: str, wanted: int, seconds: float, complaint: str) -> None:
         deadline = time.monotonic() + seconds

@@ -19,3 +19,13 @@ def post_fork(server, worker):
     """The fix of the second story: take what start-up made, and never frees, out of the collector's sight."""
     if os.environ.get("SHOP_GC_FREEZE") == "1":
         gc.freeze()
+
+
+def worker_exit(server, worker):
+    """Spare the last collections of the interpreter: the process ends anyway."""
+    gc.freeze()
+
+
+def on_exit(server):
+    """The same for the master."""
+    gc.freeze()
