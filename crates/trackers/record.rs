@@ -196,12 +196,13 @@ impl ThreadSnapshot {
         })
     }
 
-    /// The ledger as it would be if settled at `now`. A wait for the GIL is left out: how much of
-    /// it goes to a sibling's collection is settled when it ends, some milliseconds later.
+    /// The ledger as it would be if settled at `now`. The end of a wait that is settled only when
+    /// it is over is left out: for the GIL (how much goes to a sibling's collection?) and for a
+    /// CPU (how much to the quota?). These are some milliseconds.
     pub(crate) fn at(&self, now: u64) -> Ledger {
         let mut ledger = self.ledger;
         if let Some(state) = State::from_index(self.state)
-            && state != State::GilWait
+            && !matches!(state, State::GilWait | State::Runnable | State::Throttled)
         {
             ledger[state] += now.saturating_sub(self.since);
         }

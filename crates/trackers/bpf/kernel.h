@@ -45,7 +45,8 @@ struct files_struct {
 
 struct cfs_rq {
 	struct rq *rq;
-	int throttle_count; /* CONFIG_CFS_BANDWIDTH */
+	int throttle_count;		/* CONFIG_CFS_BANDWIDTH */
+	__u64 throttled_clock_self_time; /* since 6.6: time held back, with threads that want to run */
 };
 
 struct sched_entity {

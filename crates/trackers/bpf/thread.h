@@ -15,6 +15,8 @@ struct wait {
 	__u64 start;	 /* left the CPU */
 	__u64 woken;	 /* became ready, 0 while blocked */
 	__u64 futex;	 /* address, for futex waits */
+	__u64 queue;	 /* the kernel's struct cfs_rq that the thread was put on when it became ready */
+	__u64 throttled; /* how long that queue had been held back by then */
 	__u64 sock;	 /* the kernel's struct sock, while the thread is blocked on it */
 	__s32 syscall;	 /* number, -1 if none was in progress */
 	__s32 fd;

@@ -13,15 +13,46 @@
 #include "classify.bpf.h"
 #include "ledger.h"
 
-/* Ready but held back by its cgroup's quota? */
-static __always_inline __u8 ready_state(struct task_struct *task)
+/*
+ * The thread is ready. If its cgroup's quota is used up it cannot run all the same: then it is
+ * throttled. Which of the two it was, and for how long, is settled when it runs (settle_ready).
+ */
+static __always_inline __u8 ready_state(struct thread *t, struct task_struct *task)
 {
 	struct cfs_rq *queue = NULL;
 
 	if (!bpf_core_field_exists(queue->throttle_count))
 		return STATE_RUNNABLE;
 	queue = task->se.cfs_rq;
-	return queue && queue->throttle_count > 0 ? STATE_THROTTLED : STATE_RUNNABLE;
+	if (!queue)
+		return STATE_RUNNABLE;
+	if (bpf_core_field_exists(queue->throttled_clock_self_time)) {
+		t->wait.queue = (__u64)queue;
+		t->wait.throttled = queue->throttled_clock_self_time;
+	}
+	return queue->throttle_count > 0 ? STATE_THROTTLED : STATE_RUNNABLE;
+}
+
+/*
+ * The thread runs again. How long its queue was held back meanwhile is known exactly where the
+ * kernel keeps count and the thread has not changed CPUs; else the state it began in has it all.
+ */
+static __always_inline void settle_ready(struct thread *t, struct task_struct *task, __u64 now)
+{
+	struct cfs_rq *queue = task->se.cfs_rq;
+	__u64 elapsed = now - t->since, throttled;
+
+	if (is_blocked(t->state) || !queue || t->wait.queue != (__u64)queue ||
+	    (__s64)elapsed <= 0 || !bpf_core_field_exists(queue->throttled_clock_self_time))
+		return;
+	throttled = queue->throttled_clock_self_time - t->wait.throttled;
+	if (throttled > elapsed)
+		throttled = elapsed;
+	t->ns[STATE_THROTTLED] += throttled;
+	t->ns[STATE_RUNNABLE] += elapsed - throttled;
+	t->since = now;
+	if (!is_blocked(t->wait.state))
+		t->wait.state = throttled * 2 > elapsed ? STATE_THROTTLED : STATE_RUNNABLE;
 }
 
 static __always_inline void begin_wait(struct thread *t, __u64 now)
@@ -31,6 +62,7 @@ static __always_inline void begin_wait(struct thread *t, __u64 now)
 	w->start = now;
 	w->woken = 0;
 	w->futex = 0;
+	w->queue = 0;
 	w->sock = 0;
 	w->holder = 0;
 	w->syscall = -1;
@@ -59,7 +91,7 @@ static __always_inline void leave_cpu(struct task_struct *task, bool preempt,
 		if (!t->wait.gil)
 			gil_wait_flush(t);
 	} else {
-		state = ready_state(task);
+		state = ready_state(t, task);
 	}
 	t->wait.state = state;
 	t->state = state;
@@ -117,6 +149,7 @@ static __always_inline void enter_cpu(struct task_struct *task, struct task_stru
 
 	if (!t)
 		return;
+	settle_ready(t, task, now);
 	settle(t, now);
 	t->state = on_cpu_state(t);
 	if (t->wait.gil)
@@ -150,7 +183,7 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 	now = bpf_ktime_get_ns();
 	settle(t, now);
 	t->wait.woken = now;
-	t->state = ready_state(task);
+	t->state = ready_state(t, task);
 	if (in_interrupt())
 		return 0;
 	now = bpf_get_current_pid_tgid();

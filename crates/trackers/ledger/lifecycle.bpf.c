@@ -78,7 +78,7 @@ static __always_inline void end_thread(struct thread *t, __u64 now)
 
 /* A thread's name is read from the process while the thread lives, so user space is told of a new
  * one soon; but not more often than this. */
-#define NAMES_EVERY_NS 50000000
+#define NAMES_EVERY_NS 5000000
 
 __u64 woken_for_names = 0;
 
