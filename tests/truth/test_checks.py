@@ -17,6 +17,7 @@ WAIT = {
     "start": 1_000_000_000,
     "end": 1_210_000_000,
     "ns": 200_000_000,
+    "delay": 100_000,
     "at_least": 150_000_000,
     "culprit": {"holder_tid": 12, "holder_thread": "holder"},
 }
@@ -26,6 +27,7 @@ WAIT_ROW = {
     "tid": 111,
     "start": 1_005_000_000,
     "duration_ns": 200_100_000,
+    "runnable_ns": 100_000,
     "state": "lock_wait",
     "holder_tid": 112,
     "holder_thread": "holder",
@@ -38,7 +40,9 @@ LIFE = {
     "case": CASE,
     "ns": 300_000_000,
     "ns_max": 300_500_000,
-    "clocks": {"cpu": 100_000_000, "delay": 0},
+    "cpu": 100_000_000,
+    "delay": 0,
+    "slices": 2,
 }
 LIFE_ROWS = [
     {

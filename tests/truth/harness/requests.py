@@ -8,7 +8,7 @@ EXACT_NS = 1000
 
 def request(claim, seen):
     rows = [row for row in seen.of_process("requests", claim) if row["path"] == claim["path"]]
-    injected = sum(claim["spans"][phase] for phase in PHASES)
+    injected = sum(claim["spans"][phase][0] for phase in PHASES)
     thread = claim["same"]["thread"]
     if len(rows) != 1:
         paths = sorted(row["path"] for row in seen.of_process("requests", claim))
@@ -16,10 +16,10 @@ def request(claim, seen):
         return [Verdict(claim["path"], thread, "request", injected, 0, -injected, "", [problem])]
     row = rows[0]
     worst, problems = 0, []
-    for span, ns in claim["spans"].items():
-        error, wrong = judge(row[span], ns)
+    for span, (low, high) in claim["spans"].items():
+        error, wrong = judge(row[span], low, high)
         worst = max(worst, error, key=abs)
-        problems += [f"{span} must be {ms(ns)} ms: {each}" for each in wrong]
+        problems += [f"{span}: {each}" for each in wrong]
     for state, ns in claim["cells"].items():
         problems += [
             f"{state}_ns must be {ms(ns)} ms: {each}" for each in judge(row[state + "_ns"], ns)[1]

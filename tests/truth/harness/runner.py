@@ -132,7 +132,7 @@ def judge(cases, interpreter, folder, underspan):
 
 def injection(claim):
     """Did a workload inject what it is for?"""
-    ns = claim.get("ns", sum(claim.get("spans", {}).values()))
+    ns = claim.get("ns", sum(low for low, _ in claim.get("spans", {}).values()))
     floor = claim.get("at_least", 0)
     problems = [f"it injected {ms(ns)} ms instead of {ms(floor)}"] if ns < floor else []
     what = claim.get("label", claim.get("path"))

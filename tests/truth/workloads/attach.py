@@ -9,25 +9,31 @@ import os
 import time
 
 from clock import Child, Phase, Thread, claim, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import accept, ask, connect, listen, text
 
 LATE_S = 0.2
 PLACE = os.environ.get("TRUTH_CLAIMS")
 STARTED = time.monotonic_ns()
 
 
-def wait_until_watched():
-    """Rehearsed by hand, it just goes on."""
-    while PLACE and not os.path.exists(PLACE + ".go"):
+TURN = [0]
+
+
+def wait_for_turn(turn):
+    """Nothing happens until the process is watched, and then one thing after another."""
+    while TURN[0] < turn or (PLACE and not os.path.exists(PLACE + ".go")):
         time.sleep(0.02)
 
 
-def early(name, work):
-    def after_go():
-        wait_until_watched()
-        work()
+def early(name, turn, work, last=True):
+    """A thread that was there before. The last of a turn ends it."""
 
-    return Thread(name, after_go, claims_life=False)
+    def in_turn():
+        wait_for_turn(turn)
+        work()
+        TURN[0] += last
+
+    return Thread(name, in_turn, claims_life=False)
 
 
 def pipe():
@@ -43,7 +49,7 @@ def pipe():
         phase.wait("pipe_ipc", at_least_ms=100, waker_thread="writer")
         phase.cell("pipe_ipc", at_least_ms=100)
 
-    return [early("writer", write_late), early("waiter", wait)]
+    return [early("writer", 1, write_late, last=False), early("waiter", 1, wait)]
 
 
 def collection():
@@ -51,31 +57,36 @@ def collection():
         alive = [[] for _ in range(1_000_000)]
         with Phase("collects") as phase:
             collected = gc.collect()
-        phase.claim("gc_pause", ns=phase.wall, at_least=1, generation=2, collected=collected)
+        phase.claim(
+            "gc_pause",
+            ns=phase.wall - phase.delay,
+            ns_max=phase.wall,
+            at_least=5_000_000,
+            generation=2,
+            collected=collected,
+        )
         del alive
 
-    return [early("collector", collect)]
+    return [early("collector", 2, collect)]
 
 
 def server():
     listener = listen()
 
     def serve():
-        connection, _ = listener.accept()
-        exchange = Exchange(connection, accepted=now())
+        exchange = accept(listener)
         exchange.read()
         time.sleep(0.1)
         exchange.answer()
-        told = asking.result()
-        exchange.claim(os.getpid(), "/listened-before", told["ready"])
+        exchange.claim(os.getpid(), "/listened-before", asking.result())
 
     def client():
-        wait_until_watched()
+        wait_for_turn(0)
         time.sleep(LATE_S)
         return ask(connect(listener), text("/listened-before"))
 
     asking = Child(client)
-    return [early("server", serve)]
+    return [early("server", 0, serve)]
 
 
 def blocked_all_along():
@@ -102,7 +113,7 @@ def blocked_all_along():
         os.write(write, b"x")
 
     gone = []
-    return [Thread("blocked", wait, claims_life=False), early("releaser", release)]
+    return [Thread("blocked", wait, claims_life=False), early("releaser", 3, release)]
 
 
 gc.disable()
@@ -111,7 +122,7 @@ for thread in threads:
     thread.start()
 if PLACE:
     open(PLACE + ".ready", "w").close()
-wait_until_watched()
+wait_for_turn(4)
 run(Thread("born later", lambda: time.sleep(LATE_S)))
 for thread in threads:
     thread.join()

@@ -16,6 +16,12 @@ struct instant {
 	ns_t unix_time, mono, cpu, delay;
 };
 
+/* A stretch of a thread's life. */
+struct phase {
+	long tid;
+	struct instant begin, end;
+};
+
 static inline ns_t read_clock(clockid_t id)
 {
 	struct timespec t;
@@ -30,7 +36,8 @@ static inline ns_t run_queue_delay(void)
 	ns_t ran, delay;
 	int fd = open("/proc/thread-self/schedstat", O_RDONLY);
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0 || sscanf(text, "%lld %lld", &ran, &delay) != 2) {
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0 ||
+	    sscanf(text, "%lld %lld", &ran, &delay) != 2) {
 		perror("/proc/thread-self/schedstat");
 		exit(1);
 	}
@@ -52,26 +59,38 @@ static inline struct instant now(void)
 	return i;
 }
 
-/* Claims that the thread's ledger holds, in `states` (a JSON list) together, its time off the CPU. */
-static inline void claim_off_cpu(const char *label, const char *thread, const char *states, struct instant begin,
-				 struct instant end, ns_t at_least)
+static inline void begin(struct phase *p)
+{
+	p->tid = syscall(SYS_gettid);
+	p->begin = now();
+}
+
+static inline void end(struct phase *p)
+{
+	p->end = now();
+}
+
+/*
+ * Claims that the thread's ledger holds, in `states` (a JSON list) together, its time off the CPU.
+ * What the thread did in the rest of its life, at most `lived` long, may be in those states too.
+ */
+static inline void claim_off_cpu(const struct phase *p, const char *label, const char *thread,
+				 const char *states, ns_t lived, ns_t at_least)
 {
 	const char *path = getenv("TRUTH_CLAIMS");
 	FILE *out = path ? fopen(path, "a") : stdout;
-	ns_t wall = end.mono - begin.mono, cpu = end.cpu - begin.cpu, delay = end.delay - begin.delay;
+	ns_t wall = p->end.mono - p->begin.mono, off = wall - (p->end.cpu - p->begin.cpu);
 
 	if (!out) {
 		perror(path);
 		exit(1);
 	}
-	flockfile(out);
 	fprintf(out,
-		"{\"kind\": \"cell\", \"label\": \"%s\", \"thread\": \"%s\", \"pid\": %d, \"tid\": %ld, \"start\": %lld, "
-		"\"end\": %lld, \"states\": %s, \"ns\": %lld, \"at_least\": %lld, "
-		"\"clocks\": {\"wall\": %lld, \"cpu\": %lld, \"delay\": %lld, \"blocked\": %lld}}\n",
-		label, thread, getpid(), syscall(SYS_gettid), begin.unix_time, end.unix_time, states, wall - cpu, at_least,
-		wall, cpu, delay, wall - cpu - delay);
-	funlockfile(out);
+		"{\"kind\": \"cell\", \"label\": \"%s\", \"thread\": \"%s\", \"pid\": %d, \"tid\": %ld, "
+		"\"start\": %lld, \"end\": %lld, \"states\": %s, \"ns\": %lld, \"ns_max\": %lld, "
+		"\"at_least\": %lld}\n",
+		label, thread, getpid(), p->tid, p->begin.unix_time, p->end.unix_time, states, off,
+		off + lived - wall, at_least);
 	if (path)
 		fclose(out);
 }

@@ -67,27 +67,36 @@ class Phase:
         self.wall = self.end.mono - self.begin.mono
         self.cpu = self.end.cpu - self.begin.cpu
         self.delay = self.end.delay - self.begin.delay
+        self.slices = self.end.slices - self.begin.slices
         self.blocked = self.wall - self.cpu - self.delay
+
+    @property
+    def ended(self):
+        """When its last call returned from the kernel: between these two, since the thread may have
+        been in a run queue on the way back."""
+        return (self.end.unix - self.delay, self.end.unix)
 
     def claim(self, kind, **fields):
         """Say what must be in the store about this phase."""
-        clocks = {"wall": self.wall, "cpu": self.cpu, "delay": self.delay, "blocked": self.blocked}
         claim(
             kind,
             label=self.label,
             start=self.begin.unix,
             end=self.end.unix,
-            clocks=clocks,
+            wall=self.wall,
+            cpu=self.cpu,
+            delay=self.delay,
+            slices=self.slices,
             **self.who,
             **fields,
         )
 
     def wait(self, state, at_least_ms, **culprit):
-        """The phase was one wait: one row of `waits`, as long as the thread was off its CPU."""
+        """The phase was one wait: one row of `waits`."""
         self.claim(
             "wait",
             state=state,
-            ns=self.wall - self.cpu,
+            ns=self.blocked,
             at_least=at_least_ms * 1_000_000,
             culprit=culprit,
         )
@@ -103,12 +112,15 @@ class Phase:
             culprit=culprit,
         )
 
-    def cell(self, state, at_least_ms, ns=None):
-        """What the thread's ledger must hold for `state` over the thread's whole life."""
+    def cell(self, state, at_least_ms, ns=None, unsure=0):
+        """What the thread's ledger must hold for `state` (or `one+another`) over its whole life: at
+        least `ns`, and no more than what is `unsure` on top."""
+        ns = self.blocked if ns is None else ns
         self.claim(
             "cell",
             states=state.split("+"),
-            ns=self.blocked if ns is None else ns,
+            ns=ns,
+            ns_max=ns + unsure,
             at_least=at_least_ms * 1_000_000,
         )
 
@@ -125,6 +137,7 @@ class Thread(threading.Thread):
         super().__init__(name=name, target=self._live)
         self._work = work
         self._claims_life = claims_life
+        self._life = None
         self.error = None
 
     def start(self):
@@ -132,22 +145,31 @@ class Thread(threading.Thread):
         super().start()
 
     def _live(self):
-        with Phase("whole life") as life:
+        with Phase("whole life") as self._life:
             try:
                 self._work()
             except BaseException as error:
                 self.error = error
                 raise
-        if not self._claims_life:
-            return
-        # A new thread may wait for the GIL before its first line of Python.
-        life.claim("life", ns=life.wall, ns_max=life.end.mono - self.created)
 
     def join(self):
-        """Waits for the thread; a workload with a failed thread has failed."""
+        """Waits until the thread is gone; a workload with a failed thread has failed."""
         super().join()
         if self.error is not None:
             raise RuntimeError(f"thread {self.name} failed; its message is above")
+        if not self._claims_life:
+            return
+        while os.path.exists(f"/proc/self/task/{self.native_id}"):
+            time.sleep(0.0001)
+        lived = time.monotonic_ns() - self.created
+        self._life.claim("life", ns=self._life.wall, ns_max=lived)
+        # Before its first line and after its last, a thread may run and wait for its turn.
+        for each in _claims:
+            if each.get("tid") == self.native_id and _TURNS.intersection(each.get("states", ())):
+                each["ns_max"] += lived - each["wall"]
+
+
+_TURNS = frozenset(("running", "runnable", "gil_wait"))
 
 
 def run(*threads):

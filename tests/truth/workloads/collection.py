@@ -21,7 +21,8 @@ def collect(generation, at_least_ms):
         collected = gc.collect(generation)
     phase.claim(
         "gc_pause",
-        ns=phase.wall,
+        ns=phase.wall - phase.delay,
+        ns_max=phase.wall,
         at_least=at_least_ms * 1_000_000,
         generation=generation,
         collected=collected,
@@ -63,7 +64,7 @@ def sibling():
             holder_tid=collector.native_id,
             holder_thread="collector",
         )
-        phase.cell("gc_wait", at_least_ms=20, ns=phase.blocked - ASLEEP_NS)
+        phase.cell("gc_wait", at_least_ms=20, ns=phase.blocked - ASLEEP_NS, unsure=phase.delay)
 
     collector = Thread("collector", work)
     run(collector, Thread("wanter", want))

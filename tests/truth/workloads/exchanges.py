@@ -8,15 +8,10 @@ import threading
 import time
 
 from clock import Child, Phase, Thread, claim, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import accept, ask, connect, listen, now, send, text
 
 HANDLE_S = 0.04
 PAUSE_S = 0.06
-
-
-def accept(listener):
-    connection, _ = listener.accept()
-    return Exchange(connection, accepted=now())
 
 
 def play(path, serve, client, family=socket.AF_INET, **fields):
@@ -31,7 +26,7 @@ def play(path, serve, client, family=socket.AF_INET, **fields):
         done.append(exchange)
 
     run(Thread("server", server))
-    done[0].claim(os.getpid(), path.split("?")[0], asking.result()["ready"], **fields)
+    done[0].claim(os.getpid(), path.split("?")[0], asking.result(), **fields)
 
 
 def handle(exchange, seconds=HANDLE_S):
@@ -81,12 +76,12 @@ def what_was_said():
 def several_reads():
     def client(listener, path):
         connection, message = connect(listener), text(path)
-        ready = now()
-        for piece in (message[:20], message[20:30], message[30:]):
-            connection.sendall(piece)
+        ready = send(connection, message[:20])
+        for piece in (message[20:30], message[30:]):
             time.sleep(PAUSE_S)
+            connection.sendall(piece)
         connection.recv(1000)
-        return {"ready": ready}
+        return ready
 
     def serve(exchange):
         data = exchange.read()
@@ -101,11 +96,11 @@ def several_reads():
 
 def half_closed():
     def client(listener, path):
-        connection, ready = connect(listener), now()
-        connection.sendall(text(path))
+        connection = connect(listener)
+        ready = send(connection, text(path))
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1000)
-        return {"ready": ready}
+        return ready
 
     def serve(exchange):
         while exchange.read():
@@ -121,13 +116,13 @@ def reset():
     listener = listen()
 
     def client():
-        connection, ready = connect(listener), now()
-        connection.sendall(text("/reset"))
+        connection = connect(listener)
+        ready = send(connection, text("/reset"))
         time.sleep(PAUSE_S)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        gone = now()
+        before = now()
         connection.close()
-        return {"ready": ready, "gone": gone}
+        return {"ready": ready, "gone": (before, now())}
 
     def serve():
         exchange = accept(listener)
@@ -144,7 +139,7 @@ def reset():
     asking = Child(client)
     run(Thread("server", serve))
     told = asking.result()
-    done[0].mark.update(sent=told["gone"], sent_tid=0, sent_thread="", status=0)
+    done[0].end_at(told["gone"])
     done[0].claim(os.getpid(), "/reset", told["ready"], end="reset")
 
 
@@ -154,8 +149,9 @@ def closed_unanswered():
     def serve(exchange):
         exchange.read()
         handle(exchange)
-        exchange.mark.update(sent=now(), sent_tid=0, sent_thread="", status=0)
+        before = now()
         exchange.connection.close()
+        exchange.end_at((before, now()))
 
     play("/closed", serve, asks, end="closed")
 
@@ -204,7 +200,7 @@ def answered_elsewhere():
 
     asking = Child(asks, listener, "/answered-elsewhere")
     run(Thread("reader", reader), Thread("answerer", answerer))
-    done[0].claim(os.getpid(), "/answered-elsewhere", asking.result()["ready"])
+    done[0].claim(os.getpid(), "/answered-elsewhere", asking.result())
 
 
 def ledger_of_a_handler():
@@ -225,11 +221,10 @@ def ledger_of_a_handler():
             with lock:
                 pass
         handle(exchange)
-        with Phase("computes in a handler") as computes:
-            sum(range(2_000_000))
+        sum(range(2_000_000))
         exchange.answer()
         holder.join()
-        exchange.cells.update(lock_wait=waits.blocked, running=computes.wall - computes.delay)
+        exchange.cells["lock_wait"] = waits.blocked
 
     play("/ledger", serve, asks)
 
@@ -253,8 +248,7 @@ def event_loop():
         connections = [connect(listener) for _ in paths]
         told = []
         for connection, path in zip(connections, paths):
-            told.append(now())
-            connection.sendall(text(path))
+            told.append(send(connection, text(path)))
         for connection in connections:
             connection.recv(1000)
         return told

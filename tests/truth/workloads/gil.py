@@ -37,7 +37,7 @@ def one_long_call():
             holder_tid=holder.native_id,
             holder_thread="holder",
         )
-        phase.cell("gil_wait", at_least_ms=100, ns=phase.blocked - ASLEEP_NS)
+        phase.cell("gil_wait", at_least_ms=100, ns=phase.blocked - ASLEEP_NS, unsure=phase.delay)
 
     holder = Thread("holder", hold)
     run(holder, Thread("wanter", want))

@@ -2,10 +2,9 @@
 
 import socket
 import tempfile
-import threading
 import time
 
-from clock import claim
+from clock import Phase, claim
 
 now = time.time_ns
 
@@ -34,12 +33,31 @@ def text(path, method="GET", headers="", body=b""):
     return head.encode() + body
 
 
-def ask(connection, message):
-    """Sends a request at a known instant and waits for the whole answer."""
-    sent = now()
+def send(connection, message):
+    """Sends; the first byte was in the peer's kernel between these two instants."""
+    before = now()
     connection.sendall(message)
-    answer = connection.recv(65536)
-    return {"ready": sent, "answered": now(), "answer": answer.decode()}
+    return (before, now())
+
+
+def ask(connection, message):
+    """Sends a request and waits for the answer. Returns when it was sent."""
+    ready = send(connection, message)
+    connection.recv(65536)
+    return ready
+
+
+def accept(listener):
+    with Phase("accepts") as phase:
+        connection, _ = listener.accept()
+    return Exchange(connection, accepted=phase.ended)
+
+
+def after(end, *begins):
+    """How long after the latest of `begins` was `end`? All are intervals, and so is the answer."""
+    low = end[0] - max(high for _, high in begins)
+    high = end[1] - max(low for low, _ in begins)
+    return (max(0, low), max(0, high))
 
 
 class Exchange:
@@ -51,53 +69,46 @@ class Exchange:
         self.mark = {}
         self.cells = {}  # what the ledger of its handler must hold, by state
 
-    def read(self):
-        """The first recv of a request; later ones do not move the mark."""
-        data = self.connection.recv(65536)
+    def read(self, receive=lambda connection: connection.recv(65536)):
+        """The first read of a request; later ones do not move the mark."""
+        with Phase("reads") as phase:
+            data = receive(self.connection)
         if data and "read" not in self.mark:
-            thread = threading.current_thread()
-            self.mark.update(read=now(), tid=threading.get_native_id(), thread=thread.name)
+            self.mark.update(read=phase.ended, tid=phase.who["tid"], thread=phase.who["thread"])
         return data
+
+    def write(self, send, status):
+        """`send(connection)` sends the answer."""
+        with Phase("writes") as phase:
+            send(self.connection)
+        self.end_at(phase.ended, status, phase.who["tid"], phase.who["thread"])
 
     def answer(self, status=200, body=b"ok"):
         head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.connection.sendall(head.encode() + body)
-        self.mark.update(
-            sent=now(),
-            sent_tid=threading.get_native_id(),
-            sent_thread=threading.current_thread().name,
-            status=status,
-        )
+        self.write(lambda connection: connection.sendall(head.encode() + body), status)
+
+    def end_at(self, instant, status=0, tid=0, thread=""):
+        self.mark.update(sent=instant, status=status, sent_tid=tid, sent_thread=thread)
 
     def claim(self, pid, path, ready, method="GET", end="sent", **fields):
-        """What the row must say. `ready`: the client's clock when it sent the first byte."""
-        accepted = self.accepted
-        read, sent = self.mark["read"], self.mark["sent"]
-        start = ready if accepted is None else max(accepted, ready)
-        expect = {
-            "accept_queue_ns": 0 if accepted is None else max(0, accepted - ready),
-            "handoff_ns": max(0, read - start),
-            "handler_ns": sent - read,
-            "accept_to_read_ns": 0 if accepted is None else read - accepted,
+        """What the row must say. `ready`: when the client sent the first byte."""
+        accepted, read, sent = self.accepted, self.mark["read"], self.mark["sent"]
+        spans = {
+            "accept_queue_ns": after(accepted, ready) if accepted else (0, 0),
+            "handoff_ns": after(read, accepted, ready) if accepted else after(read, ready),
+            "handler_ns": after(sent, read),
+            "accept_to_read_ns": after(read, accepted) if accepted else (0, 0),
         }
-        same = {
-            "method": method,
-            "path": path,
-            "end": end,
-            "status": self.mark["status"],
-            "thread": self.mark["thread"],
-            "sent_thread": self.mark["sent_thread"],
-            "shared_thread": 0,
-        }
-        same.update(fields)
+        same = {key: self.mark[key] for key in ("status", "thread", "sent_thread")}
+        same.update({"method": method, "path": path, "end": end, "shared_thread": 0}, **fields)
         claim(
             "request",
             pid=pid,
             path=path,
-            start=ready,
-            end=sent,
+            start=ready[0],
+            end=sent[1],
             tid=self.mark["tid"],
-            spans=expect,
+            spans=spans,
             same=same,
             sent_tid=self.mark["sent_tid"],
             cells=self.cells,

@@ -118,7 +118,7 @@ def accept():
     def wait():
         with Phase("waits in accept") as phase:
             listener.accept()
-        phase.wait("poll_wait", at_least_ms=150, waker_thread="client")
+        phase.wait("poll_wait", at_least_ms=150)
         phase.cell("poll_wait", at_least_ms=150)
 
     run(Thread("waiter", wait), Thread("client", connect))

@@ -4,7 +4,7 @@ import os
 import time
 
 from clock import Child, Thread, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import Exchange, accept, ask, connect, listen, text
 
 WORKERS = 3
 listener = listen()
@@ -12,8 +12,7 @@ listener = listen()
 
 def worker(number):
     def serve():
-        connection, _ = listener.accept()
-        exchange = Exchange(connection, accepted=now())
+        exchange = accept(listener)
         path = exchange.read().split()[1].decode()
         time.sleep(0.1)
         exchange.answer()
@@ -24,12 +23,10 @@ def worker(number):
     return mark
 
 
+paths = [f"/prefork/{number}" for number in range(WORKERS)]
 workers = [Child(worker, number) for number in range(WORKERS)]
-clients = [
-    Child(lambda path=path: dict(ask(connect(listener), text(path)), path=path))
-    for path in (f"/prefork/{number}" for number in range(WORKERS))
-]
-ready = {told["path"]: told["ready"] for told in (client.result() for client in clients)}
+clients = [Child(lambda path=path: ask(connect(listener), text(path))) for path in paths]
+ready = {path: client.result() for path, client in zip(paths, clients)}
 for process in workers:
     mark = process.result()
     exchange = Exchange(None, mark["accepted"])

@@ -6,7 +6,7 @@ import select
 import time
 
 from clock import Child, Thread, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import Exchange, accept, ask, connect, listen, send, text
 
 DELAY_S = 0.15
 SILENCE_S = 0.6
@@ -18,8 +18,7 @@ def one_request(path, serve, client):
     asking = Child(client, listener, path)
     exchanges = []
     run(Thread("server", lambda: exchanges.append(serve(listener))))
-    told = asking.result()
-    exchanges[0].claim(os.getpid(), path, told["ready"])
+    exchanges[0].claim(os.getpid(), path, asking.result())
 
 
 def asks_at_once(listener, path):
@@ -30,11 +29,6 @@ def asks_after_silence(listener, path):
     connection = connect(listener)
     time.sleep(SILENCE_S)
     return ask(connection, text(path))
-
-
-def accept(listener):
-    connection, _ = listener.accept()
-    return Exchange(connection, accepted=now())
 
 
 def handle(exchange, seconds=0.05):
@@ -94,8 +88,7 @@ def worker_threads():
     def clients():
         told, connections = [], [connect(listener) for _ in paths]
         for connection, path in zip(connections, paths):
-            told.append(now())
-            connection.sendall(text(path))
+            told.append(send(connection, text(path)))
             time.sleep(0.01)
         for connection in connections:
             connection.recv(1000)
@@ -118,7 +111,7 @@ def keep_alive():
     def client():
         connection, told = connect(listener), []
         for path in paths:
-            told.append(ask(connection, text(path))["ready"])
+            told.append(ask(connection, text(path)))
             time.sleep(SILENCE_S / 2)
         return told
 

@@ -4,7 +4,7 @@ import os
 import time
 
 from clock import Child, Thread, claim, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import accept, ask, connect, listen, now, text
 
 REQUESTS = 20
 listener = listen()
@@ -12,12 +12,11 @@ listener = listen()
 
 def serve():
     for _ in range(REQUESTS):
-        connection, _ = listener.accept()
-        exchange = Exchange(connection)
+        exchange = accept(listener)
         exchange.read()
         sum(range(50_000))
         exchange.answer()
-        connection.close()
+        exchange.connection.close()
 
 
 def client():

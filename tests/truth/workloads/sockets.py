@@ -33,9 +33,7 @@ def slow_answer(label, timeout):
         connection.sendall(b"question")
         with Phase(label) as phase:
             connection.recv(100)
-        phase.wait(
-            "net_read", at_least_ms=150, peer=name(listener.getsockname()), waker_tid=server.pid
-        )
+        phase.wait("net_read", at_least_ms=150, peer=name(listener.getsockname()))
         phase.cell("net_read", at_least_ms=150)
 
     run(Thread("client", ask))

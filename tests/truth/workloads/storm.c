@@ -1,9 +1,10 @@
 /*
- * Two threads wake each other 20,000 times. Every wait is far below the threshold of a wait row, so that only
- * the ledger can tell what they add up to; and the threads move between CPUs as the scheduler likes.
+ * Two threads wake each other 20,000 times. Every wait is far below the threshold of a wait row, so
+ * that only the ledger can tell what they add up to; and the threads move between CPUs as the
+ * scheduler likes.
  *
- * Where a wait ends and the run queue begins is a matter of a microsecond at each wake-up, so the sum of both
- * is claimed: it is exactly the time off the CPU.
+ * Where a wait ends and the run queue begins is a matter of a microsecond at each wake-up, so the
+ * sum of both is claimed: it is exactly the time off the CPU.
  */
 #include "clock.h"
 #include <pthread.h>
@@ -11,45 +12,51 @@
 
 #define ROUNDS 20000
 
-static sem_t ping, pong;
+struct player {
+	const char *name;
+	sem_t *mine, *theirs;
+	ns_t created;
+	pthread_t thread;
+	struct phase phase;
+};
 
-static void volley(const char *name, sem_t *mine, sem_t *yours)
+static void *volley(void *argument)
 {
-	struct instant begin, end;
+	struct player *p = argument;
 
-	pthread_setname_np(pthread_self(), name);
-	begin = now();
+	pthread_setname_np(pthread_self(), p->name);
+	begin(&p->phase);
 	for (int i = 0; i < ROUNDS; i++) {
-		sem_wait(mine);
-		sem_post(yours);
+		sem_wait(p->mine);
+		sem_post(p->theirs);
 	}
-	end = now();
-	claim_off_cpu("20,000 short waits", name, "[\"lock_wait\", \"runnable\"]", begin, end, 20000000);
-}
-
-static void *left(void *unused)
-{
-	volley("left", &ping, &pong);
-	return unused;
-}
-
-static void *right(void *unused)
-{
-	volley("right", &pong, &ping);
-	return unused;
+	end(&p->phase);
+	return NULL;
 }
 
 int main(void)
 {
-	pthread_t threads[2];
+	sem_t ping, pong;
+	struct player players[] = {
+		{ .name = "left", .mine = &ping, .theirs = &pong },
+		{ .name = "right", .mine = &pong, .theirs = &ping },
+	};
 
 	sem_init(&ping, 0, 1);
 	sem_init(&pong, 0, 0);
-	if (pthread_create(&threads[0], NULL, left, NULL) || pthread_create(&threads[1], NULL, right, NULL)) {
-		perror("pthread_create");
-		return 1;
+	for (int i = 0; i < 2; i++) {
+		players[i].created = read_clock(CLOCK_MONOTONIC);
+		if (pthread_create(&players[i].thread, NULL, volley, &players[i])) {
+			perror("pthread_create");
+			return 1;
+		}
 	}
-	pthread_join(threads[0], NULL);
-	pthread_join(threads[1], NULL);
+	for (int i = 0; i < 2; i++) {
+		struct player *p = &players[i];
+
+		pthread_join(p->thread, NULL);
+		claim_off_cpu(&p->phase, "20,000 short waits", p->name, "[\"lock_wait\", \"runnable\"]",
+			      read_clock(CLOCK_MONOTONIC) - p->created, 20000000);
+	}
 	return 0;
 }

@@ -5,7 +5,7 @@ import tempfile
 import time
 
 from clock import Child, Thread, run
-from httpclock import Exchange, ask, connect, listen, now, text
+from httpclock import accept, ask, connect, listen, text
 
 HEAD = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n"
 BODY = b"no"
@@ -53,23 +53,16 @@ def play(path, read, write):
     done = []
 
     def serve():
-        connection, _ = listener.accept()
-        exchange = Exchange(connection, accepted=now())
-        read(connection)
-        server = run_by["server"]
-        exchange.mark.update(read=now(), tid=server.native_id, thread="server")
+        exchange = accept(listener)
+        exchange.read(read)
         time.sleep(0.02)
-        write(connection)
-        exchange.mark.update(
-            sent=now(), sent_tid=server.native_id, sent_thread="server", status=404
-        )
-        connection.close()
+        exchange.write(write, 404)
+        exchange.connection.close()
         done.append(exchange)
 
-    run_by = {"server": Thread("server", serve)}
     asking = Child(lambda: ask(connect(listener), text(path)))
-    run(run_by["server"])
-    done[0].claim(os.getpid(), path, asking.result()["ready"], bytes_out=len(HEAD + BODY))
+    run(Thread("server", serve))
+    done[0].claim(os.getpid(), path, asking.result(), bytes_out=len(HEAD + BODY))
 
 
 for name, read in READS.items():
