@@ -125,7 +125,7 @@ PAUSE = Story(
         "A catalogue of 150,000 products lives in memory. Each request issues one quick query.\n"
         "Now and then a report is made on a background thread, which ends with gc.collect()."
     ),
-    load=Load(get="/products/{n}/", rate=20, seconds=14, post="/reports/", post_at=(1, 8)),
+    load=Load(get="/products/{n}/", rate=20, seconds=14, post="/reports/", post_at=(1.01, 8.01)),
     broken={"SHOP_THREADS": "8", "SHOP_CATALOGUE_PRODUCTS": "150000"},
     fix="gunicorn.conf.py:  def post_fork(server, worker): gc.freeze()",
     fixed={"SHOP_GC_FREEZE": "1"},
