@@ -14,7 +14,8 @@ use underspan_model::State;
 fn main() -> Result<()> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let libbpf = env::var("DEP_BPF_INCLUDE").context("libbpf-sys did not say where its headers are")?;
+    let libbpf =
+        env::var("DEP_BPF_INCLUDE").context("libbpf-sys did not say where its headers are")?;
 
     fs::write(out.join("states.h"), states_header()?)?;
 
@@ -72,7 +73,16 @@ fn compile(source: &Path, out: &Path, libbpf: &str) -> Result<PathBuf> {
     let object = out.join(name).with_extension("o");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let status = Command::new(&clang)
-        .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", "-Wall", "-Werror"])
+        .args([
+            "-g",
+            "-O2",
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-D__TARGET_ARCH_x86",
+            "-Wall",
+            "-Werror",
+        ])
         .args(["-Wno-missing-declarations", "-Wno-unused-function"])
         .arg(format!("-I{}", out.display()))
         .arg(format!("-I{libbpf}"))

@@ -23,7 +23,9 @@ pub mod request;
 
 pub use context::{Context, Thread};
 pub use hook::{Attach, Hook, HookStatus, Program};
-pub use record::{DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle};
+pub use record::{
+    DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle,
+};
 pub use rows::Rows;
 pub use session::{Error, GcTarget, LostCount, Options, ProbedBinary, Session};
 

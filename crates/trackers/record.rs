@@ -91,10 +91,8 @@ pub(crate) fn bytes_of<T: Record>(value: &T) -> &[u8] {
 /// A C string in a fixed field.
 pub(crate) fn comm(field: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).chain([0]).collect();
-    CStr::from_bytes_until_nul(&bytes).map_or_else(
-        |_| String::new(),
-        |text| text.to_string_lossy().into_owned(),
-    )
+    CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
 }
 
 /// What became of a process or thread.
@@ -148,14 +146,7 @@ pub fn lifecycle(bytes: &[u8]) -> Result<Option<Lifecycle>, DecodeError> {
         let event: lifecycle_event = read(bytes)?;
         (event.h, event.parent_tgid)
     };
-    Ok(Some(Lifecycle {
-        kind,
-        pid: h.tgid,
-        tid: h.tid,
-        parent,
-        time: h.time,
-        comm: comm(&h.comm),
-    }))
+    Ok(Some(Lifecycle { kind, pid: h.tgid, tid: h.tid, parent, time: h.time, comm: comm(&h.comm) }))
 }
 
 /// A thread's ledger, copied from the map while the thread may be running.

@@ -2,15 +2,15 @@
 //! they saw.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::{
     Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, ProgramMut,
     RingBuffer, RingBufferBuilder, UprobeOpts,
@@ -42,7 +42,9 @@ pub enum Error {
     )]
     NotPermitted,
     /// No tracefs.
-    #[error("tracefs is not mounted and cannot be ({0}): mount -t tracefs tracefs /sys/kernel/tracing")]
+    #[error(
+        "tracefs is not mounted and cannot be ({0}): mount -t tracefs tracefs /sys/kernel/tracing"
+    )]
     NoTracefs(String),
     /// The kernel refused the programs.
     #[error("the kernel refused the BPF programs: {0} (run `underspan doctor`)")]
@@ -92,7 +94,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { wait_threshold: Duration::from_millis(1),
+        Options {
+            wait_threshold: Duration::from_millis(1),
             gc_threshold: Duration::from_micros(100),
             discover: true,
         }
@@ -388,20 +391,25 @@ impl Session {
         }
     }
 
+    /// Detaches from a place that no watched process needs any more.
+    pub fn detach_gc(&mut self, target: &GcTarget) {
+        self.gc.remove(&target.key());
+    }
+
     /// How many links are attached.
     pub fn attached(&self) -> usize {
         self.links.len() + self.gc.values().map(Vec::len).sum::<usize>()
     }
 }
 
-const TRACKER_IDS: [(&str, u32); 4] = [
+pub(crate) const TRACKER_IDS: [(&str, u32); 4] = [
     ("ledger", tracker_id::TRACKER_LEDGER),
     ("request", tracker_id::TRACKER_REQUEST),
     ("gc", tracker_id::TRACKER_GC),
     ("gil", tracker_id::TRACKER_GIL),
 ];
 
-const REASONS: [(&str, u32); 5] = [
+pub(crate) const REASONS: [(&str, u32); 5] = [
     ("ring_full", lost_reason::LOST_RING_FULL),
     ("map_full", lost_reason::LOST_MAP_FULL),
     ("torn", lost_reason::LOST_TORN),
@@ -453,9 +461,8 @@ fn load(options: &Options, btf: &Btf<'_>) -> Result<Object> {
 }
 
 fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object> {
-    let mut open = ObjectBuilder::default()
-        .open_memory(&OBJECT.0)
-        .doing("opening the BPF object")?;
+    let mut open =
+        ObjectBuilder::default().open_memory(&OBJECT.0).doing("opening the BPF object")?;
     configure(&mut open, options, btf)?;
     for program in ALL.iter().flat_map(|tracker| tracker.hooks()).flat_map(|hook| hook.programs) {
         let wanted = available(program.attach, btf).is_ok()
@@ -508,14 +515,21 @@ fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
 /// Attaches every hook by the best way that works.
 fn attach_all(object: &Object, btf: &Btf<'_>, links: &mut Vec<Link>) -> Result<Vec<HookStatus>> {
     let mut statuses = Vec::new();
+    let mut attached = HashSet::new();
     for tracker in ALL {
         for hook in tracker.hooks() {
             let mut failures = Vec::new();
             let mut taken = None;
             for candidate in hook.programs {
+                // One program may serve two hooks.
+                if attached.contains(candidate.name) {
+                    taken = Some(candidate.attach);
+                    break;
+                }
                 match attach_one(object, btf, candidate) {
                     Ok(link) => {
                         links.extend(link);
+                        attached.insert(candidate.name);
                         taken = Some(candidate.attach);
                         break;
                     }
@@ -553,6 +567,9 @@ fn attach_one(
         return Ok(None);
     }
     let program = program(object, candidate.name).map_err(|error| error.to_string())?;
+    if program.as_fd().as_raw_fd() < 0 {
+        return Err("this kernel does not let it be traced".to_owned());
+    }
     program.attach().map(Some).map_err(|error| error.to_string())
 }
 

@@ -218,7 +218,9 @@ impl Agent {
                 LifecycleKind::ProcessExec | LifecycleKind::Listen => {
                     self.processes.consider(&mut self.session, event.pid);
                 }
-                LifecycleKind::ProcessExit => self.processes.ended(event.pid),
+                LifecycleKind::ProcessExit => {
+                    self.processes.ended(&mut self.session, event.pid);
+                }
                 LifecycleKind::ThreadExit => self.namer.ended(event.tid),
                 // Looked up now, while it lives: its name may be asked for when it is gone.
                 LifecycleKind::ThreadStart => {

@@ -31,7 +31,7 @@ const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_se
 const FRESH: Duration = Duration::from_millis(3);
 
 /// All readings of Python processes in one second; one takes about a millisecond.
-const READS_PER_SECOND: u32 = 20;
+const READS_PER_SECOND: u32 = 40;
 
 /// How often ended threads are looked for and forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);

@@ -58,8 +58,8 @@ pub(crate) struct Processes {
     selector: Selector,
     inspector: Inspector,
     watched: BTreeMap<u32, Watched>,
-    /// Addresses with a watchpoint.
-    watchpoints: BTreeSet<u64>,
+    /// Addresses with a watchpoint, and the processes they are for.
+    watchpoints: BTreeMap<u64, BTreeSet<u32>>,
     /// Processes about which something new is known.
     changed: BTreeSet<u32>,
     /// Processes whose interpreter has come up.
@@ -72,7 +72,7 @@ impl Processes {
             selector,
             inspector: Inspector::new(),
             watched: BTreeMap::new(),
-            watchpoints: BTreeSet::new(),
+            watchpoints: BTreeMap::new(),
             changed: BTreeSet::new(),
             pythons: Vec::new(),
         }
@@ -112,6 +112,7 @@ impl Processes {
             Verdict::Watch { why } => self.watch(session, pid, why),
             Verdict::Ignore { why } => {
                 if self.watched.remove(&pid).is_some() {
+                    self.release(session, pid);
                     tracing::debug!(pid, "no longer watched: {why}");
                     if let Err(error) = session.unwatch(pid) {
                         tracing::warn!(pid, "{error}");
@@ -124,6 +125,10 @@ impl Processes {
     /// A watched process forked: BPF watches the child already, with what it knew of the parent.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) {
         self.selector.forked(parent, child);
+        // A forked process has its parent's addresses.
+        for pids in self.watchpoints.values_mut().filter(|pids| pids.contains(&parent)) {
+            pids.insert(child);
+        }
         if let Some(watched) = self.watched.get(&parent) {
             if matches!(watched.python, Python::Known { .. }) {
                 self.pythons.push(child);
@@ -134,9 +139,21 @@ impl Processes {
     }
 
     /// A process ended.
-    pub(crate) fn ended(&mut self, pid: u32) {
+    pub(crate) fn ended(&mut self, session: &mut Session, pid: u32) {
         self.watched.remove(&pid);
         self.changed.remove(&pid);
+        self.release(session, pid);
+    }
+
+    /// Gives debug registers back that only this process needed.
+    fn release(&mut self, session: &mut Session, pid: u32) {
+        self.watchpoints.retain(|address, pids| {
+            pids.remove(&pid);
+            if pids.is_empty() {
+                session.detach_gc(&GcTarget::Watchpoint(*address));
+            }
+            !pids.is_empty()
+        });
     }
 
     /// Looks again at interpreters that were starting. Returns when to call this next.
@@ -159,6 +176,7 @@ impl Processes {
     }
 
     fn watch(&mut self, session: &mut Session, pid: u32, why: Why) {
+        self.release(session, pid);
         // BPF starts with the process's threads at once; what its Python is may come later.
         if let Err(error) = session.watch(pid, ProcessConfig::default()) {
             tracing::warn!(pid, "{error}");
@@ -212,7 +230,7 @@ fn apply(
     session: &mut Session,
     pid: u32,
     interpreter: &Interpreter,
-    watchpoints: &mut BTreeSet<u64>,
+    watchpoints: &mut BTreeMap<u64, BTreeSet<u32>>,
 ) -> (Python, Rung, Vec<String>) {
     let gil_range = interpreter.gil_wait_range();
     let mut config = ProcessConfig {
@@ -226,7 +244,7 @@ fn apply(
     for rung in &interpreter.gc.rungs {
         let target = target(interpreter, rung);
         if let GcTarget::Watchpoint(address) = target
-            && !watchpoints.contains(&address)
+            && !watchpoints.contains_key(&address)
             && watchpoints.len() >= WATCHPOINTS
         {
             notes.push(format!("no watchpoint: all {WATCHPOINTS} debug registers are taken"));
@@ -236,7 +254,7 @@ fn apply(
             Ok(()) => {
                 config.gc_rung = target.rung();
                 if let GcTarget::Watchpoint(address) = target {
-                    watchpoints.insert(address);
+                    watchpoints.entry(address).or_default().insert(pid);
                 }
                 break;
             }

@@ -12,10 +12,14 @@
 #include "../bpf/emit.h"
 #include "gil.h"
 
-/* struct _gil_runtime_state is the same from 3.8 to 3.14. */
+/*
+ * struct _gil_runtime_state is the same from 3.8 to 3.14. From `cond` to its end it is what threads
+ * sleep on: cond (take_gil), mutex (both), switch_cond and switch_mutex (drop_gil, which waits until
+ * the thread that asked for the GIL has it).
+ */
 #define GIL_LAST_HOLDER 8
 #define GIL_COND 32
-#define GIL_COND_END 80
+#define GIL_END 208
 
 /* A thread whose sleep timed out still waits: it sleeps again after a few microseconds. One that a
  * sibling woke may lose the race for the GIL, also within microseconds; if it ran longer, it had it. */
@@ -24,7 +28,7 @@
 
 static __always_inline bool is_gil_futex(const struct process *p, __u64 address)
 {
-	return p->gil && address - p->gil >= GIL_COND && address - p->gil < GIL_COND_END;
+	return p->gil && address - p->gil >= GIL_COND && address - p->gil < GIL_END;
 }
 
 /*

@@ -3,8 +3,7 @@
 use super::assemble::{Asked, Assembler, Finished};
 use super::{address, http};
 use crate::record::{
-    DecodeError, comm, event_header, event_kind, kind, read, request_read_event,
-    request_sent_event,
+    DecodeError, comm, event_header, event_kind, kind, read, request_read_event, request_sent_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Rows, Thread};
@@ -95,15 +94,19 @@ impl Decoder for RequestDecoder {
 /// Reads the record whose length varies: only as much of the head was sent as there was.
 fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
     let kind = event_kind::EVENT_REQUEST_READ;
-    let (fixed, head) = bytes
-        .split_at_checked(HEAD_OFFSET)
-        .ok_or(DecodeError::Short { kind, len: bytes.len(), wanted: HEAD_OFFSET })?;
+    let (fixed, head) = bytes.split_at_checked(HEAD_OFFSET).ok_or(DecodeError::Short {
+        kind,
+        len: bytes.len(),
+        wanted: HEAD_OFFSET,
+    })?;
     let mut whole = [0; size_of::<request_read_event>()];
     whole[..HEAD_OFFSET].copy_from_slice(fixed);
     let event: request_read_event = read(&whole)?;
-    let head = head
-        .get(..event.head_len.into())
-        .ok_or(DecodeError::Value { kind, field: "head_len", value: event.head_len.into() })?;
+    let head = head.get(..event.head_len.into()).ok_or(DecodeError::Value {
+        kind,
+        field: "head_len",
+        value: event.head_len.into(),
+    })?;
     Ok(Asked {
         id: event.id,
         pid: event.h.tgid,

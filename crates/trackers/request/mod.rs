@@ -16,10 +16,7 @@ const HOOKS: &[Hook] = &[
     Hook {
         what: "bytes arrived",
         programs: &[
-            Program {
-                name: "request_data_ready",
-                attach: Attach::BtfTracepoint("sk_data_ready"),
-            },
+            Program { name: "request_data_ready", attach: Attach::BtfTracepoint("sk_data_ready") },
             Program {
                 name: "request_data_ready_fentry",
                 attach: Attach::Fentry("sock_def_readable"),
@@ -64,10 +61,14 @@ const HOOKS: &[Hook] = &[
     },
     Hook {
         what: "connections accepted (accept)",
-        programs: &[Program {
-            name: "request_accept",
-            attach: Attach::Tracepoint("syscalls/sys_exit_accept"),
-        }],
+        programs: &[
+            // It hears of both calls, and is attached already.
+            Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
+            Program {
+                name: "request_accept",
+                attach: Attach::Tracepoint("syscalls/sys_exit_accept"),
+            },
+        ],
         required: false,
     },
 ];

@@ -268,8 +268,7 @@ static __always_inline bool is_accepted_unix(struct sock *sk)
 	return !sk->sk_socket || bpf_map_lookup_elem(&accepted, &key);
 }
 
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(request_data_ready, struct sock *sk)
+static __always_inline void data_ready(struct sock *sk)
 {
 	struct conn *c = bpf_sk_storage_get(&conns, sk, NULL, 0);
 
@@ -277,6 +276,20 @@ int BPF_PROG(request_data_ready, struct sock *sk)
 		c = bpf_sk_storage_get(&conns, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (c && !c->ready)
 		c->ready = bpf_ktime_get_ns();
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(request_data_ready, struct sock *sk)
+{
+	data_ready(sk);
+	return 0;
+}
+
+/* before Linux 6.2 */
+SEC("fentry/sock_def_readable")
+int BPF_PROG(request_data_ready_fentry, struct sock *sk)
+{
+	data_ready(sk);
 	return 0;
 }
 
@@ -349,8 +362,7 @@ static __always_inline void begin_request(struct conn *c, struct sock *sk, struc
 	tell_read(c, sk, t, bytes, now);
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(request_recv, struct sock *sk, int ret, int flags)
+static __always_inline void received(struct sock *sk, int ret, int flags)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct conn *c;
@@ -358,20 +370,20 @@ int BPF_PROG(request_recv, struct sock *sk, int ret, int flags)
 	__u64 now;
 
 	if (flags & MSG_PEEK)
-		return 0;
+		return;
 	c = bpf_sk_storage_get(&conns, sk, NULL, 0);
 	if (!c)
-		return 0;
+		return;
 	t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t)
-		return 0;
+		return;
 	now = bpf_ktime_get_ns();
 	if (ret <= 0) {
 		if (c->phase == PHASE_SENT)
 			close_request(c, ret ? END_NEXT : END_PEER_CLOSED, now);
 		if (ret == 0)
 			c->ready = 0;
-		return 0;
+		return;
 	}
 	if (c->phase == PHASE_SENT)
 		close_request(c, END_NEXT, now);
@@ -380,58 +392,88 @@ int BPF_PROG(request_recv, struct sock *sk, int ret, int flags)
 	else
 		c->bytes_in += ret;
 	c->ready = 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(request_recv, struct sock *sk, int ret, int flags)
+{
+	received(sk, ret, flags);
 	return 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(request_send, struct sock *sk, int ret, int flags)
+/* before Linux 6.3 */
+SEC("fexit/sock_recvmsg")
+int BPF_PROG(request_recv_fexit, struct socket *socket, void *msg, int flags, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (sk)
+		received(sk, ret, flags);
+	return 0;
+}
+
+/* The first bytes of an answer. */
+static __always_inline void answered(struct conn *c, int ret)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &c->tid);
+	__u32 bytes = ret;
+	__u64 buffer;
+
+	if (t && t->born == c->born && t->open_requests)
+		t->open_requests--;
+	c->phase = PHASE_SENT;
+	buffer = user_buffer(&bytes);
+	if (buffer && bytes >= ANSWER_HEAD &&
+	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffer))
+		c->answer_len = ANSWER_HEAD;
+}
+
+static __always_inline void sent(struct sock *sk, int ret)
 {
 	struct conn *c;
-	struct thread *t;
-	__u64 now, buffer;
-	__u32 bytes;
+	__u64 now;
 
 	if (ret <= 0)
-		return 0;
+		return;
 	c = bpf_sk_storage_get(&conns, sk, NULL, 0);
 	if (!c || c->phase == PHASE_IDLE)
-		return 0;
+		return;
 	now = bpf_ktime_get_ns();
-	if (c->phase == PHASE_READ) {
-		t = bpf_map_lookup_elem(&threads, &c->tid);
-		if (t && t->born == c->born && t->open_requests)
-			t->open_requests--;
-		c->phase = PHASE_SENT;
-		bytes = ret;
-		buffer = user_buffer(&bytes);
-		if (buffer && bytes >= ANSWER_HEAD &&
-		    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffer))
-			c->answer_len = ANSWER_HEAD;
-	}
+	if (c->phase == PHASE_READ)
+		answered(c, ret);
 	c->bytes_out += ret;
 	c->sent = now;
 	c->sent_tid = bpf_get_current_pid_tgid();
 	c->ledger_ok = ledger_since(c, now, c->at_read, c->at_sent);
 	if (c->sends++ < SENDS_TOLD || now - c->told >= SENDS_TOLD_EVERY_NS)
 		tell_sent(c, END_NOT);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(request_send, struct sock *sk, int ret, int flags)
+{
+	sent(sk, ret);
 	return 0;
 }
 
-static __always_inline void note_accept(long fd)
+/* before Linux 6.3; sendfile() passes it by there */
+SEC("fexit/sock_sendmsg")
+int BPF_PROG(request_send_fexit, struct socket *socket, void *msg, int ret)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct accepted a = {};
-	struct process *p;
-	struct file *file;
+	struct sock *sk = socket->sk;
+
+	if (sk)
+		sent(sk, ret);
+	return 0;
+}
+
+/* accept() has given the current thread a connection. */
+static __always_inline void note_accept(struct task_struct *task, struct file *file)
+{
+	struct accepted a = { .tgid = task->tgid, .tid = task->pid };
 	__u64 sk;
 
-	a.tgid = task->tgid;
-	a.tid = task->pid;
-	p = bpf_map_lookup_elem(&processes, &a.tgid);
-	if (!p || fd < 0)
-		return;
-	file = file_of(task, fd);
-	if (!file)
+	if (!bpf_map_lookup_elem(&processes, &a.tgid))
 		return;
 	sk = (__u64)sock_of(file);
 	if (!sk)
@@ -441,16 +483,36 @@ static __always_inline void note_accept(long fd)
 		count_lost(TRACKER_REQUEST, LOST_MAP_FULL);
 }
 
+#define MAX_ERRNO 4095
+
+/* Cheaper than the system call's tracepoints, which slow down every system call a little. */
+SEC("fexit/do_accept")
+int BPF_PROG(request_accept_fexit, void *listener, void *arg, void *address, void *length,
+	     int flags, struct file *file)
+{
+	if (file && (unsigned long)file < (unsigned long)-MAX_ERRNO)
+		note_accept(bpf_get_current_task_btf(), file);
+	return 0;
+}
+
+static __always_inline int accept_returned(long fd)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct file *file = fd < 0 ? NULL : file_of(task, fd);
+
+	if (file)
+		note_accept(task, file);
+	return 0;
+}
+
 SEC("tp/syscalls/sys_exit_accept4")
 int request_accept4(struct trace_event_raw_sys_exit *ctx)
 {
-	note_accept(ctx->ret);
-	return 0;
+	return accept_returned(ctx->ret);
 }
 
 SEC("tp/syscalls/sys_exit_accept")
 int request_accept(struct trace_event_raw_sys_exit *ctx)
 {
-	note_accept(ctx->ret);
-	return 0;
+	return accept_returned(ctx->ret);
 }

@@ -1,0 +1,133 @@
+//! Reads batches back the way ClickHouse would: by the types in `table.sql`, not by what the
+//! decoder believes that it wrote.
+
+use std::collections::BTreeMap;
+
+use underspan_store::Batch;
+
+use super::super::api::Rows;
+use super::sql;
+
+/// One value. Times are nanoseconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Number(i128),
+    Text(String),
+}
+
+/// One row, by column name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) table: String,
+    values: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// A number of any width, or a time.
+    #[track_caller]
+    pub(crate) fn number(&self, column: &str) -> i128 {
+        match self.value(column) {
+            Value::Number(number) => *number,
+            Value::Text(text) => panic!("{}.{column} is text: {text:?}", self.table),
+        }
+    }
+
+    /// A number that is not negative.
+    #[track_caller]
+    pub(crate) fn u64(&self, column: &str) -> u64 {
+        u64::try_from(self.number(column)).expect("a number that is not negative")
+    }
+
+    #[track_caller]
+    pub(crate) fn text(&self, column: &str) -> &str {
+        match self.value(column) {
+            Value::Text(text) => text,
+            Value::Number(number) => panic!("{}.{column} is a number: {number}", self.table),
+        }
+    }
+
+    /// The sum of the columns of a ledger.
+    pub(crate) fn ledger_total(&self) -> u128 {
+        let cells = underspan_model::State::ALL.map(|state| {
+            u128::from(self.u64(&underspan_model::column(state)))
+        });
+        cells.into_iter().sum()
+    }
+
+    /// The columns in which two rows of a table differ, by name.
+    pub(crate) fn differences(&self, other: &Row) -> Vec<&str> {
+        assert_eq!(self.table, other.table);
+        let differs = |name: &&String| self.values.get(*name) != other.values.get(*name);
+        self.values.keys().filter(differs).map(String::as_str).collect()
+    }
+
+    #[track_caller]
+    fn value(&self, column: &str) -> &Value {
+        self.values.get(column).unwrap_or_else(|| panic!("{} has no {column}", self.table))
+    }
+}
+
+/// Takes what was written and reads it back. Fails if a batch's columns are not its table's, or if
+/// its bytes are not exactly its rows.
+#[track_caller]
+pub(crate) fn decode(rows: &mut Rows) -> Vec<Row> {
+    let tables = sql::tables();
+    let mut decoded = Vec::new();
+    for batch in rows.take() {
+        let table = tables.get(&batch.table).expect("rows of a table that table.sql creates");
+        let names: Vec<_> = table.columns.iter().map(|column| column.name.clone()).collect();
+        assert_eq!(batch.columns, names, "columns of {}", batch.table);
+        decoded.extend(batch_rows(&batch, &table.columns));
+    }
+    decoded
+}
+
+fn batch_rows(batch: &Batch, columns: &[sql::Column]) -> Vec<Row> {
+    let mut bytes = batch.bytes.as_slice();
+    let rows = (0..batch.rows)
+        .map(|_| {
+            let values = columns
+                .iter()
+                .map(|column| (column.name.clone(), value(&mut bytes, &column.kind)))
+                .collect();
+            Row { table: batch.table.clone(), values }
+        })
+        .collect();
+    assert!(bytes.is_empty(), "{} bytes too many in {}", bytes.len(), batch.table);
+    rows
+}
+
+fn value(bytes: &mut &[u8], kind: &str) -> Value {
+    let number = match kind {
+        "String" | "LowCardinality(String)" => return Value::Text(text(bytes)),
+        "UInt8" => u8::from_le_bytes(take(bytes)).into(),
+        "UInt16" => u16::from_le_bytes(take(bytes)).into(),
+        "UInt32" => u32::from_le_bytes(take(bytes)).into(),
+        "UInt64" => u64::from_le_bytes(take(bytes)).into(),
+        "Int8" => i8::from_le_bytes(take(bytes)).into(),
+        "Int32" => i32::from_le_bytes(take(bytes)).into(),
+        "Int64" | "DateTime64(9, 'UTC')" => i64::from_le_bytes(take(bytes)).into(),
+        _ => panic!("a column of type {kind}"),
+    };
+    Value::Number(number)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
+    let (taken, rest) = bytes.split_first_chunk().expect("a row that is whole");
+    *bytes = rest;
+    *taken
+}
+
+fn text(bytes: &mut &[u8]) -> String {
+    let mut len = 0;
+    for shift in (0..).step_by(7) {
+        let [byte] = take(bytes);
+        len |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    let (text, rest) = bytes.split_at_checked(len).expect("a string that is whole");
+    *bytes = rest;
+    String::from_utf8(text.to_vec()).expect("text is UTF-8")
+}
