@@ -69,7 +69,8 @@ pub trait Decoder {
         rows: &mut Rows,
     ) -> Result<(), DecodeError>;
 
-    /// The ledgers of all watched threads, as they were at about `now` (monotonic).
+    /// The ledgers of all watched threads, read just after `now` (monotonic): what a thread was
+    /// doing when its ledger was read, it was doing at `now`, or has begun since.
     fn ledgers(
         &mut self,
         _threads: &[ThreadSnapshot],

@@ -195,7 +195,7 @@ impl ThreadSnapshot {
         if let Some(state) = State::from_index(self.state)
             && !matches!(state, State::GilWait | State::Runnable | State::Throttled)
         {
-            ledger[state] += now.saturating_sub(self.since);
+            ledger[state] = ledger[state].saturating_add(now.saturating_sub(self.since));
         }
         ledger
     }

@@ -240,8 +240,10 @@ impl Agent {
         if let Some(step) = self.namer.refresh_clock()? {
             tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
         }
-        let threads = self.session.threads()?;
+        // Before the ledgers: a thread that was in a state then and when it was read was in it at
+        // `now`. The other way round it may have left it, and would be charged for what it did not.
         let now = monotonic_ns()?;
+        let threads = self.session.threads()?;
         self.namer.learn(&threads);
         for decoder in &mut self.decoders {
             decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);

@@ -25,9 +25,9 @@ impl Ledger {
         &self.0
     }
 
-    /// The wall time the ledger covers.
+    /// The wall time the ledger covers. Cells that no thread can have lived through saturate.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |total, ns| total.saturating_add(*ns))
     }
 
     /// What was added since `earlier`, or `None` if some cell went backwards, which means that the

@@ -35,7 +35,7 @@ impl Decoder for GilDecoder {
         let waker = if wait.waker_tid == 0 {
             Thread::default()
         } else {
-            context.thread(wait.waker_tgid, wait.waker_tid, &comm(&wait.waker_comm))
+            context.thread(wait.waker_tgid, wait.waker_tid, "")
         };
         let (holder, holder_ns) = holder(context, &wait, &waker);
 
@@ -43,7 +43,7 @@ impl Decoder for GilDecoder {
         let mut row = span_row(batch, context, &thread, wait.h.time, wait.duration);
         row.u32(holder.tid).str(&holder.name).u64(holder_ns).u64(wait.gc_ns).u32(wait.slices);
 
-        let state = if wait.gc_ns * 2 > wait.duration { State::GcWait } else { State::GilWait };
+        let state = if wait.gc_ns > wait.duration / 2 { State::GcWait } else { State::GilWait };
         let batch = rows.table("waits", &self.wait_columns);
         let mut row = span_row(batch, context, &thread, wait.h.time, wait.duration);
         row.str(state.name()).u64(wait.runnable_ns);
@@ -61,7 +61,7 @@ impl Decoder for GilDecoder {
 /// Who held the GIL for most of the wait. A collector holds it all along; else the thread the
 /// interpreter named; else, for a wait too short to see a holder, the sibling that let it go.
 fn holder(context: &mut dyn Context, wait: &gil_event, waker: &Thread) -> (Thread, u64) {
-    if wait.gc_tid != 0 && wait.gc_ns * 2 > wait.duration {
+    if wait.gc_tid != 0 && wait.gc_ns > wait.duration / 2 {
         return (context.thread(wait.h.tgid, wait.gc_tid, ""), wait.gc_ns);
     }
     if wait.holder != 0 {

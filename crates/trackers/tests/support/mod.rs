@@ -11,3 +11,8 @@ mod sql;
 pub(crate) use context::FakeContext;
 pub(crate) use rowbinary::{Row, decode};
 pub(crate) use sql::{Column, Table, tables};
+
+/// So many cases, and no file with those that failed: a failure prints its input.
+pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
+}
