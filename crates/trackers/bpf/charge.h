@@ -45,6 +45,15 @@ static __always_inline __u64 collection_overlap(struct thread *t, __u64 now, __u
 	return overlap < elapsed ? overlap : elapsed;
 }
 
+/* Adds to one cell. The bound is checked on the very register that is the index: verifiers before
+ * Linux 6.3 forget what they know of a number when the compiler keeps it on the stack. */
+static __always_inline void add_time(__u64 *ns, __u64 state, __u64 elapsed)
+{
+	barrier_var(state);
+	if (state < STATES)
+		ns[state] += elapsed;
+}
+
 /* Charges the time since the last settlement to the thread's state. */
 static __always_inline void settle(struct thread *t, __u64 now)
 {
@@ -61,8 +70,7 @@ static __always_inline void settle(struct thread *t, __u64 now)
 		t->gil.gc_ns += gc;
 		elapsed -= gc;
 	}
-	if (state < STATES)
-		t->ns[state] += elapsed;
+	add_time(t->ns, state, elapsed);
 	t->since = now;
 }
 

@@ -43,7 +43,6 @@ struct gil_wait {
 	__u32 waker_tid;
 	__u32 gc_tid; /* who collected */
 	__u32 _pad;
-	char waker_comm[COMM_LEN];
 };
 
 struct thread {

@@ -72,7 +72,6 @@ static __always_inline void gil_wait_flush(struct thread *t)
 		e->_pad = 0;
 		e->waker_tgid = g->waker_tgid;
 		e->waker_tid = g->waker_tid;
-		__builtin_memcpy(e->waker_comm, g->waker_comm, COMM_LEN);
 		submit(e);
 	}
 	__builtin_memset(g, 0, sizeof(*g));
@@ -108,7 +107,6 @@ static __always_inline void gil_sleep_end(struct thread *t, __u64 now)
 		g->runnable_ns += now - w->woken;
 	g->waker_tgid = w->waker_tgid;
 	g->waker_tid = w->waker_tid;
-	__builtin_memcpy(g->waker_comm, w->waker_comm, COMM_LEN);
 
 	/* Weighted majority (Boyer and Moore): exact if one holder had most of the time. */
 	if (!w->holder)

@@ -20,7 +20,6 @@ struct gil_event {
 	__u32 waker_tgid;
 	__u32 waker_tid; /* who released the GIL in the end */
 	__u32 _pad;
-	char waker_comm[COMM_LEN];
 };
 
 #endif

@@ -176,7 +176,7 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	__u64 now;
+	__u64 now, id;
 
 	if (!t || !is_blocked(t->state))
 		return 0;
@@ -186,9 +186,13 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 	t->state = ready_state(t, task);
 	if (in_interrupt())
 		return 0;
-	now = bpf_get_current_pid_tgid();
-	t->wait.waker_tgid = now >> 32;
-	t->wait.waker_tid = now;
-	bpf_get_current_comm(t->wait.waker_comm, COMM_LEN);
+	id = bpf_get_current_pid_tgid();
+	t->wait.waker_tgid = id >> 32;
+	t->wait.waker_tid = id;
+	/* The name is for a row; most waits get none. */
+	if (now - t->wait.start >= config.wait_threshold_ns)
+		bpf_get_current_comm(t->wait.waker_comm, COMM_LEN);
+	else
+		t->wait.waker_comm[0] = 0;
 	return 0;
 }

@@ -102,8 +102,8 @@ static __always_inline bool ledger_since(struct conn *c, __u64 now, const __u64 
 		}
 		if (sum != since - t->born || since != *(volatile __u64 *)&t->since)
 			continue;
-		if (state < STATES && now > since)
-			ns[state] += now - since;
+		if (now > since)
+			add_time(ns, state, now - since);
 		if (before)
 			for (int i = 0; i < STATES; i++)
 				ns[i] -= before[i];
