@@ -230,8 +230,18 @@ impl ProcessConfig {
     }
 }
 
-/// Whether a record may be left out when the agent must save work: single waits are in the ledgers
+/// A wait at least this long is told however much work the agent must save: a request may have been
+/// slow for it, and there cannot be many. Nanoseconds.
+const ALWAYS_TOLD: u64 = 50_000_000;
+
+/// Whether a record may be left out when the agent must save work: short waits are in the ledgers
 /// anyway.
 pub fn can_shed(bytes: &[u8]) -> bool {
-    matches!(kind(bytes), event_kind::EVENT_WAIT | event_kind::EVENT_GIL)
+    let duration = match kind(bytes) {
+        event_kind::EVENT_WAIT => read::<wait_event>(bytes).map(|wait| wait.duration),
+        event_kind::EVENT_GIL => read::<gil_event>(bytes).map(|wait| wait.duration),
+        _ => return false,
+    };
+    // One that cannot be read is for its decoder to complain about.
+    duration.is_ok_and(|duration| duration < ALWAYS_TOLD)
 }

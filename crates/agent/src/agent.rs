@@ -332,11 +332,11 @@ impl Agent {
             Verdict::Within | Verdict::StillExceeded(_) => {}
             Verdict::Exceeded(excess) => {
                 self.shedding = true;
-                tracing::warn!("{excess}: rows of single waits are left out, and counted");
+                tracing::warn!("{excess}: rows of waits below 50 ms are left out, and counted");
             }
             Verdict::Recovered => {
                 self.shedding = false;
-                tracing::info!("within budget again: rows of single waits are kept");
+                tracing::info!("within budget again: rows of short waits are kept");
             }
         }
         Ok(())

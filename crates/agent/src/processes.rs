@@ -9,9 +9,11 @@ use underspan_trackers::{GcTarget, ProbedBinary, ProcessConfig, Session};
 
 use crate::select::{Selector, Verdict, Why};
 
-/// An interpreter that is starting is looked at again after this long, then ever longer …
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-/// … up to this.
+/// An interpreter that is starting is looked at again after this long, a look taking some 100 µs;
+const FIRST_LOOK: Duration = Duration::from_millis(5);
+/// each pause is this much longer than the last,
+const LOOK_SLOWER: f64 = 1.2;
+/// up to this.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// x86 has so many debug registers per CPU.
@@ -197,8 +199,10 @@ impl Processes {
             Python::Starting { pause, .. } => pause,
             _ => FIRST_LOOK,
         };
-        let starting =
-            Python::Starting { again: Instant::now() + pause, pause: (pause * 2).min(LAST_LOOK) };
+        let starting = Python::Starting {
+            again: Instant::now() + pause,
+            pause: pause.mul_f64(LOOK_SLOWER).min(LAST_LOOK),
+        };
         match outcome {
             Ok(interpreter) => {
                 let known = apply(session, pid, &interpreter, &mut self.watchpoints);

@@ -122,6 +122,7 @@ struct bpf_perf_event_data {
 #pragma clang attribute pop
 
 #define TASK_RUNNING 0
+#define TASK_UNINTERRUPTIBLE 2
 /* Stopped by a signal, a debugger or the freezer: nothing the thread did. */
 #define TASK_HELD (0x4 | 0x8 | 0x8000)
 #define PF_EXITING 0x00000004

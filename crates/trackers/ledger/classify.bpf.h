@@ -10,6 +10,7 @@
 #include "../gil/gil.bpf.h"
 
 #define POLLOUT 0x4
+#define CLONE_VFORK 0x4000
 
 /* asm/unistd_64.h */
 enum syscall {
@@ -26,7 +27,14 @@ enum syscall {
 	SYS_vmsplice = 278, SYS_epoll_pwait = 281, SYS_accept4 = 288, SYS_preadv = 295,
 	SYS_pwritev = 296, SYS_recvmmsg = 299, SYS_syncfs = 306, SYS_sendmmsg = 307,
 	SYS_preadv2 = 327, SYS_pwritev2 = 328, SYS_msync = 26, SYS_io_uring_enter = 426,
-	SYS_clone3 = 435, SYS_epoll_pwait2 = 441, SYS_futex_waitv = 449, SYS_futex_wait = 455,
+	SYS_open = 2, SYS_close = 3, SYS_stat = 4, SYS_fstat = 5, SYS_lstat = 6, SYS_mmap = 9,
+	SYS_mprotect = 10, SYS_munmap = 11, SYS_brk = 12, SYS_mremap = 25, SYS_madvise = 28,
+	SYS_execve = 59, SYS_exit = 60, SYS_truncate = 76, SYS_ftruncate = 77, SYS_getdents = 78,
+	SYS_rename = 82, SYS_mkdir = 83, SYS_rmdir = 84, SYS_link = 86, SYS_unlink = 87,
+	SYS_symlink = 88, SYS_readlink = 89, SYS_getdents64 = 217, SYS_exit_group = 231,
+	SYS_openat = 257, SYS_mkdirat = 258, SYS_newfstatat = 262, SYS_unlinkat = 263,
+	SYS_renameat = 264, SYS_fallocate = 285, SYS_renameat2 = 316, SYS_execveat = 322,
+	SYS_copy_file_range = 326, SYS_clone3 = 435, SYS_epoll_pwait2 = 441, SYS_futex_waitv = 449, SYS_futex_wait = 455,
 };
 
 static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
@@ -111,18 +119,70 @@ static __always_inline __u8 classify_futex(struct thread *t, __u64 now, bool cur
 	return STATE_GIL_WAIT;
 }
 
+/* A call that makes a process waits for it only if it is a vfork. */
+static __always_inline __u8 classify_clone(bool vfork)
+{
+	return vfork ? STATE_CHILD_WAIT : STATE_LOCK_WAIT;
+}
+
+/* Asleep without I/O in a call that is not made to wait: on one of the kernel's locks, which a
+ * sibling holds (memory map), or on the file system (journal). */
+static __always_inline __u8 classify_uninterruptible(long nr)
+{
+	switch (nr) {
+	case SYS_mmap:
+	case SYS_mprotect:
+	case SYS_munmap:
+	case SYS_brk:
+	case SYS_mremap:
+	case SYS_madvise:
+	case SYS_exit:
+	case SYS_exit_group:
+		return STATE_LOCK_WAIT;
+	case SYS_open:
+	case SYS_close:
+	case SYS_stat:
+	case SYS_fstat:
+	case SYS_lstat:
+	case SYS_execve:
+	case SYS_execveat:
+	case SYS_truncate:
+	case SYS_ftruncate:
+	case SYS_getdents:
+	case SYS_getdents64:
+	case SYS_rename:
+	case SYS_renameat:
+	case SYS_renameat2:
+	case SYS_mkdir:
+	case SYS_mkdirat:
+	case SYS_rmdir:
+	case SYS_link:
+	case SYS_unlink:
+	case SYS_unlinkat:
+	case SYS_symlink:
+	case SYS_readlink:
+	case SYS_openat:
+	case SYS_newfstatat:
+	case SYS_fallocate:
+	case SYS_copy_file_range:
+		return STATE_DISK_IO;
+	}
+	return STATE_OTHER;
+}
+
 /*
  * The state of a thread that blocks (it is neither preempted nor yielding). Fills t->wait.
  * `current`: it is the one running, so that its memory can be read.
  */
-static __always_inline __u8 classify(struct thread *t, struct task_struct *task, __u64 now,
-				     bool current)
+static __always_inline __u8 classify(struct thread *t, struct task_struct *task,
+				     unsigned int task_state, __u64 now, bool current)
 {
 	struct wait *w = &t->wait;
 	struct pt_regs *regs;
+	__u64 flags = 0;
 	long nr;
 
-	if (task->flags & (PF_EXITING | PF_IO_WORKER))
+	if (task_state & TASK_HELD || task->flags & PF_IO_WORKER)
 		return STATE_OTHER;
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	nr = (long)regs->orig_ax;
@@ -160,10 +220,14 @@ static __always_inline __u8 classify(struct thread *t, struct task_struct *task,
 		return STATE_POLL_WAIT;
 	case SYS_wait4:
 	case SYS_waitid:
-	case SYS_clone:
 	case SYS_vfork:
-	case SYS_clone3:
 		return STATE_CHILD_WAIT;
+	case SYS_clone:
+		return classify_clone(regs->di & CLONE_VFORK);
+	case SYS_clone3: /* struct clone_args begins with its flags */
+		if (current)
+			bpf_probe_read_user(&flags, sizeof(flags), (void *)regs->di);
+		return classify_clone(flags & CLONE_VFORK);
 	case SYS_semop:
 	case SYS_semtimedop:
 	case SYS_msgsnd:
@@ -217,8 +281,7 @@ static __always_inline __u8 classify(struct thread *t, struct task_struct *task,
 	case SYS_fcntl: /* of its commands only those that take a file lock block */
 		return STATE_LOCK_WAIT;
 	}
-	/* Another call that sleeps uninterruptibly without I/O accounting: a kernel lock. */
-	return STATE_OTHER;
+	return task_state & TASK_UNINTERRUPTIBLE ? classify_uninterruptible(nr) : STATE_OTHER;
 }
 
 #endif

@@ -87,7 +87,7 @@ static __always_inline void leave_cpu(struct task_struct *task, bool preempt,
 	if (t->pthread != task->thread.fsbase)
 		learn_pthread(t, task);
 	if (!preempt && task_state != TASK_RUNNING) {
-		state = task_state & TASK_HELD ? STATE_OTHER : classify(t, task, now, true);
+		state = classify(t, task, task_state, now, true);
 		if (!t->wait.gil)
 			gil_wait_flush(t);
 	} else {

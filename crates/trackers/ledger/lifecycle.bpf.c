@@ -202,7 +202,9 @@ int ledger_adopt(struct bpf_iter__task *ctx)
 	/* From here on sched_switch keeps it. If the thread is off the CPU and has not moved since it
 	 * was added, say what it waits for; its wait began at a time nobody knows, so it has no row. */
 	if (!task->on_cpu && t->since == now) {
-		__u8 state = task->__state ? classify(t, task, now, false) : STATE_RUNNABLE;
+		__u32 task_state = task->__state;
+		__u8 state = task_state ? classify(t, task, task_state, now, false) :
+					  STATE_RUNNABLE;
 
 		if (!task->on_cpu && t->since == now) {
 			t->wait.state = state;
