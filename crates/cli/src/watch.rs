@@ -58,7 +58,7 @@ pub(crate) struct AgentArgs {
     /// Measure the run time of the BPF programs (some 20 ns a run)
     #[arg(long)]
     pub(crate) measure_bpf: bool,
-    /// CPU the agent may use before it leaves out rows of single waits, in % of one CPU
+    /// CPU the agent may use before it leaves out rows of waits below 50 ms, in % of one CPU
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub(crate) max_cpu: f64,
     /// Memory the agent may use before it does so, in MiB

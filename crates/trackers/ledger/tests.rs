@@ -461,3 +461,12 @@ mod snapshots {
         assert_eq!(ThreadSnapshot::from_bytes(bytes_of(&raw)), None);
     }
 }
+
+#[test]
+fn only_short_waits_may_be_left_out() {
+    let lasting = |duration| crate::can_shed(bytes_of(&wait_event { duration, ..wait() }));
+    assert!(lasting(49_999_999));
+    assert!(!lasting(50_000_000));
+    let whole = wait_event { duration: 1, ..wait() };
+    assert!(!crate::can_shed(&bytes_of(&whole)[..40]), "a cut record is an error, not a saving");
+}
