@@ -10,7 +10,7 @@ use crate::record::{
     DecodeError, bytes_of, event_header, event_kind, lifecycle_event, thread_exit_event, wait_event,
 };
 use crate::tests::support::{FakeContext, Row, cases, decode};
-use crate::{Decoder, Rows, ThreadSnapshot, Tracker as _, lifecycle};
+use crate::{Rows, ThreadSnapshot, Tracker as _, lifecycle};
 
 fn name<const N: usize>(text: &str) -> [std::ffi::c_char; N] {
     let mut field = [0; N];
