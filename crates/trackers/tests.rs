@@ -71,7 +71,10 @@ mod complete {
         for tracker in ALL {
             let readme = tracker.readme();
             let name = tracker.name();
-            assert!(readme.contains(tracker.question()), "{name}: its question is not in its README");
+            assert!(
+                readme.contains(tracker.question()),
+                "{name}: its question is not in its README"
+            );
             for (table, columns) in tracker.tables() {
                 assert!(readme.contains(&format!("`{table}`")), "{name}: README without {table}");
                 for column in columns {
@@ -142,10 +145,12 @@ mod complete {
             // `waits` has a `runnable_ns` of its own.
             if of_states.len() > 1 {
                 assert_eq!(of_states, all, "{table}");
-                assert!(sql.columns.ends_with(&all.clone().map(|name| super::support::Column {
-                    name,
-                    kind: "UInt64".to_owned(),
-                })));
+                assert!(
+                    sql.columns.ends_with(
+                        &all.clone()
+                            .map(|name| super::support::Column { name, kind: "UInt64".to_owned() })
+                    )
+                );
                 with_ledger.push(table);
             }
         }
@@ -223,7 +228,12 @@ mod complete {
         for tracker in ALL {
             let mut seen = BTreeSet::new();
             for hook in tracker.hooks() {
-                assert!(seen.insert(hook.what), "{}: two hooks for {:?}", tracker.name(), hook.what);
+                assert!(
+                    seen.insert(hook.what),
+                    "{}: two hooks for {:?}",
+                    tracker.name(),
+                    hook.what
+                );
                 assert!(!hook.programs.is_empty(), "{}: {:?}", tracker.name(), hook.what);
             }
         }

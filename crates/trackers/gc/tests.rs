@@ -91,11 +91,8 @@ fn rungs_have_their_names_and_others_are_refused() {
         assert_eq!(row.text("rung"), rung.name());
     }
     for rung in [4, 9, u32::MAX] {
-        let refused = DecodeError::Value {
-            kind: event_kind::EVENT_GC,
-            field: "rung",
-            value: rung.into(),
-        };
+        let refused =
+            DecodeError::Value { kind: event_kind::EVENT_GC, field: "rung", value: rung.into() };
         assert_eq!(event(bytes_of(&gc_event { rung, ..collection() })), Err(refused));
     }
 }

@@ -55,6 +55,7 @@ fn traceparent(value: &[u8]) -> Option<(String, String)> {
     let zero = |part: &str| part.bytes().all(|b| b == b'0');
     let valid = hex(version, 2)
         && version != "ff"
+        && (version != "00" || parts.next().is_none())
         && hex(trace, 32)
         && hex(parent, 16)
         && hex(flags, 2)

@@ -48,9 +48,8 @@ impl Row {
 
     /// The sum of the columns of a ledger.
     pub(crate) fn ledger_total(&self) -> u128 {
-        let cells = underspan_model::State::ALL.map(|state| {
-            u128::from(self.u64(&underspan_model::column(state)))
-        });
+        let cells = underspan_model::State::ALL
+            .map(|state| u128::from(self.u64(&underspan_model::column(state))));
         cells.into_iter().sum()
     }
 
