@@ -66,12 +66,10 @@ def play(args, folder):
     for python in pythons:
         cases = chosen_cases(args, first=python is pythons[0])
         place = os.path.join(folder, python.name.replace(" ", "-"))
-        os.makedirs(place)
         if args.rehearse:
             made = runner.rehearse(cases, python, place)
         else:
-            log = os.path.join(place, "underspan.log")
-            underspan = Underspan(args.underspan, os.path.join(folder, "store"), log)
+            underspan = Underspan(args.underspan, os.path.join(folder, "store"), place + ".log")
             made = runner.judge(cases, python, place, underspan)
         print(report.to_text(made), flush=True)
         lines += made

@@ -3,7 +3,7 @@
 from .verdict import STRICT_NS, Verdict, judge, ms
 
 MARGIN_NS = 1_000_000
-SWITCH_NS = 10_000
+SWITCH_NS = 100_000
 
 
 def total(rows):
@@ -109,7 +109,7 @@ def crowd(claim, seen):
         row for row in seen.of_process("thread_states", claim) if row["ns_tid"] in claim["tids"]
     ]
     reported = sum(row[state + "_ns"] for row in rows for state in claim["states"])
-    error, problems = judge(reported, claim["ns"])
+    error, problems = judge(reported, claim["ns"], claim["ns_max"])
     missing = set(claim["tids"]) - {row["ns_tid"] for row in rows}
     if missing:
         problems.append(f"{len(missing)} of {len(claim['tids'])} threads have no row")
@@ -118,14 +118,11 @@ def crowd(claim, seen):
 
 
 def cpu_accounts(claim):
-    """Time on and waiting for a CPU. The kernel switches its account some microseconds before the
-    tracepoint, so with many switches only their sum is known to a millisecond."""
-    on, ready = ("running", "gc_run"), ("runnable", "throttled")
-    cpu, delay = claim["cpu"], claim["delay"]
-    if claim["slices"] * SWITCH_NS < STRICT_NS:
-        yield "on a CPU", on, cpu
-        yield "waiting for a CPU", ready, delay
-    yield "on or waiting for a CPU", on + ready, cpu + delay
+    """Time on and waiting for a CPU, where the kernel knows it to a millisecond: its accounts lag
+    at a switch, by 5 us as a rule, by up to 100 us if a wake-up had asked for the switch."""
+    if claim["slices"] * SWITCH_NS <= STRICT_NS:
+        yield "on a CPU", ("running", "gc_run"), claim["cpu"]
+        yield "waiting for a CPU", ("runnable", "throttled"), claim["delay"]
 
 
 def life(claim, seen):

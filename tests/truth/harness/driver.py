@@ -17,8 +17,11 @@ def favour():
     """What else runs on the machine disturbs neither side, but makes the truth less certain."""
     try:
         os.nice(-20)
-    except PermissionError:
-        pass  # a rehearsal
+        os.setsid()  # a scheduling group of its own, where the kernel groups by session
+        with open("/proc/self/autogroup", "w") as group:
+            group.write("-20")
+    except OSError:
+        pass  # a rehearsal without root, or no such groups
 
 
 def play(step):

@@ -58,6 +58,10 @@ class Underspan:
         self.binary = binary
         self.data = data
         self.log = log
+        self.begin()
+
+    def begin(self):
+        """What is in the store by now belongs to another run."""
         self.since = time.time_ns()
 
     def _start(self, *arguments):

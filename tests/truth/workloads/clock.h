@@ -71,11 +71,12 @@ static inline void end(struct phase *p)
 }
 
 /*
- * Claims that the thread's ledger holds, in `states` (a JSON list) together, its time off the CPU.
- * What the thread did in the rest of its life, at most `lived` long, may be in those states too.
+ * Claims that the thread's ledger holds, in `states` (a JSON list) together, its time off the CPU:
+ * from the kernel's account of it to the time it spent `waiting`. What the thread did in the rest of
+ * its life, all of which `lived` long, may be in those states too.
  */
 static inline void claim_off_cpu(const struct phase *p, const char *label, const char *thread,
-				 const char *states, ns_t lived, ns_t at_least)
+				 const char *states, ns_t waiting, ns_t lived, ns_t at_least)
 {
 	const char *path = getenv("TRUTH_CLAIMS");
 	FILE *out = path ? fopen(path, "a") : stdout;
@@ -90,7 +91,7 @@ static inline void claim_off_cpu(const struct phase *p, const char *label, const
 		"\"start\": %lld, \"end\": %lld, \"states\": %s, \"ns\": %lld, \"ns_max\": %lld, "
 		"\"at_least\": %lld}\n",
 		label, thread, getpid(), p->tid, p->begin.unix_time, p->end.unix_time, states, off,
-		off + lived - wall, at_least);
+		(waiting > off ? waiting : off) + lived - wall, at_least);
 	if (path)
 		fclose(out);
 }

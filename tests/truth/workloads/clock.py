@@ -112,6 +112,11 @@ class Phase:
             culprit=culprit,
         )
 
+    def off_cpu(self, state, at_least_ms):
+        """Many short waits: state and run queue together. Where one ends and the other begins, the
+        kernel and Underspan differ by some microseconds at each wake-up."""
+        self.cell(state + "+runnable", at_least_ms, ns=self.wall - self.cpu)
+
     def cell(self, state, at_least_ms, ns=None, unsure=0):
         """What the thread's ledger must hold for `state` (or `one+another`) over its whole life: at
         least `ns`, and no more than what is `unsure` on top."""

@@ -47,11 +47,11 @@ def migration():
 
     def move():
         with Phase("moves between CPUs") as phase:
-            for turn in range(200):
+            for turn in range(60):
                 os.sched_setaffinity(0, {cpus[turn % len(cpus)]})
                 spin(0.0005)
-                time.sleep(0.0005)
-        phase.cell("sleep", at_least_ms=100)
+                time.sleep(0.002)
+        phase.off_cpu("sleep+other", at_least_ms=100)
 
     run(Thread("mover", move))
 

@@ -9,6 +9,7 @@ import time
 from clock import Child, Phase, Thread, claim, publish, run
 
 ASLEEP_S = 0.15
+BRIEF_S = 0.002
 
 
 def killed():
@@ -87,11 +88,11 @@ def after_thread(_):
 
 def brief():
     """Two hundred threads that live for two milliseconds: each has its ledger."""
-    slept, tids = [], []
+    slept, tids = [], []  # they slept for as long as they asked, or longer until the GIL was free
 
     def live():
         with Phase("sleeps briefly") as phase:
-            time.sleep(0.002)
+            time.sleep(BRIEF_S)
         slept.append(phase.blocked)
         tids.append(phase.who["tid"])
 
@@ -102,7 +103,8 @@ def brief():
                 thread.start()
             for thread in crowd:
                 thread.join()
-    phase.claim("crowd", states=["sleep"], ns=sum(slept), tids=tids, at_least=400_000_000)
+    asked = int(len(tids) * BRIEF_S * 1e9)
+    phase.claim("crowd", states=["sleep"], ns=asked, ns_max=sum(slept), tids=tids)
 
 
 STAGES = {"after": after, "after-thread": after_thread}

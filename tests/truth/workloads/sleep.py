@@ -13,10 +13,10 @@ def long_sleep():
 
 
 def short_sleeps():
-    with Phase("400 short sleeps") as phase:
-        for _ in range(400):
-            time.sleep(0.0004)
-    phase.cell("sleep", at_least_ms=160)
+    with Phase("100 short sleeps") as phase:
+        for _ in range(100):
+            time.sleep(0.0008)
+    phase.off_cpu("sleep", at_least_ms=80)
 
 
 run(Thread("sleeper", long_sleep), Thread("napper", short_sleeps))
