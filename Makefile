@@ -23,15 +23,20 @@ demo: setup ## Play the two stories on nginx, gunicorn, Django and PostgreSQL (r
 
 .PHONY: test
 test: setup ## Run every test (root)
-	cargo test --workspace --locked
-	$(PYTHON) -m pytest -q python
+	cargo test --release --workspace --locked
+	$(PYTHON) -m pytest -q python tests/truth
+	$(PYTHON) tests/truth
 
 .PHONY: truth
 truth: setup ## Compare what Underspan says with injected delays; write docs/accuracy.md (root)
 	$(PYTHON) tests/truth --report docs/accuracy.md
 
+.PHONY: bench
+bench: setup ## Measure what Underspan costs; write docs/benchmarks.md (root; QUICK=1: a smoke test; ONLY=PART: one part)
+	$(PYTHON) benches $(if $(filter 1,$(QUICK)),--quick) $(ONLY:%=--only %) --report docs/benchmarks.md
+
 .PHONY: lint
 lint: ## Formatters and linters, changing nothing
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	.cache/venv/bin/ruff check python demo tests
+	.cache/venv/bin/ruff check python demo tests benches

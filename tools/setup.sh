@@ -80,6 +80,9 @@ python() {
     for file in python/requirements*.txt tests/requirements*.txt; do
         [ -e "$file" ] && requirements+=("$file")
     done
+    mkdir -p .cache
+    exec 9>.cache/lock
+    flock 9 # two at once would pull the environment from under each other
     # Made anew when what it is made from has changed. The underspan package in it is this checkout's, not a copy.
     wanted=$(cat "${requirements[@]}" python/pyproject.toml python/dev_install.py <("$PYTHON" -VV) <(pwd) | sha256sum)
     if [ "$(cat $VENV/stamp 2>/dev/null)" != "$wanted" ]; then
@@ -98,6 +101,7 @@ python() {
 		    exec "$PWD/target/release/underspan" "\$@"
 	EOF
     chmod +x $VENV/bin/underspan
+    exec 9>&-
 }
 
 build() {
