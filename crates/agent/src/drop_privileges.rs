@@ -7,6 +7,7 @@
 //! later inherit them.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 pub const DEFAULT_USER: &str = "nobody";
 
 /// What is kept, and why.
-pub const NEEDED: [(Capability, &str); 4] = [
+pub const NEEDED: [(Capability, &str); 5] = [
     (Capability::CAP_BPF, "load programs for interpreters that start later"),
     (Capability::CAP_PERFMON, "attach them, as uprobes and perf events"),
     (
@@ -28,6 +29,7 @@ pub const NEEDED: [(Capability, &str); 4] = [
         "read /proc/PID/{exe,fd,maps} and memory of other users' processes",
     ),
     (Capability::CAP_DAC_READ_SEARCH, "read their binaries, also in containers' file systems"),
+    (Capability::CAP_CHECKPOINT_RESTORE, "and deleted ones, through /proc/PID/map_files"),
 ];
 
 /// How to drop privileges.
@@ -88,6 +90,18 @@ pub fn drop_privileges(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Dropped { uid: user.uid.as_raw() })
 }
 
+/// Lets programs that are started from now on read every file, as this process may. Call it after
+/// [`drop_privileges`], while there is one thread.
+///
+/// # Errors
+/// If the kernel refuses, because the capability was not kept.
+pub fn let_children_read() -> Result<()> {
+    let read = Capability::CAP_DAC_READ_SEARCH;
+    caps::raise(None, CapSet::Inheritable, read)
+        .map_err(refused("set inheritable capabilities"))?;
+    caps::raise(None, CapSet::Ambient, read).map_err(refused("set ambient capabilities"))
+}
+
 fn switch(uid: Uid, gid: Gid, kept: &CapsHashSet) -> Result<()> {
     // The bounding set can be changed only with CAP_SETPCAP, so it comes first.
     for capability in caps::all() {
@@ -124,16 +138,27 @@ fn threads() -> Result<usize> {
 /// Makes the user own a directory and all below it. Links are changed themselves, never what they
 /// point to, so that nobody can have a foreign file given away.
 fn give(path: &Path, uid: Uid, gid: Gid) -> Result<()> {
-    let meta = fs::symlink_metadata(path).map_err(Error::file("look at", path))?;
+    let meta = match fs::symlink_metadata(path) {
+        // A store that is being served removes files at any time.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        meta => meta.map_err(Error::file("look at", path))?,
+    };
     if meta.is_file() && meta.nlink() > 1 {
         // A hard link could be to anybody's file.
         return Ok(());
     }
     if (meta.uid(), meta.gid()) != (uid.as_raw(), gid.as_raw()) {
-        lchown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(Error::file("chown", path))?;
+        match lchown(path, Some(uid.as_raw()), Some(gid.as_raw())) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            done => done.map_err(Error::file("change the owner of", path))?,
+        }
     }
     if meta.is_dir() {
-        for entry in fs::read_dir(path).map_err(Error::file("read", path))? {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(Error::file("read", path))?,
+        };
+        for entry in entries {
             let entry = entry.map_err(Error::file("read", path))?;
             give(&entry.path(), uid, gid)?;
         }

@@ -24,7 +24,7 @@ pub use cost::{
 };
 pub use drop_privileges::{
     DEFAULT_USER, NEEDED as NEEDED_CAPABILITIES, Options as DropOptions, Outcome as DropOutcome,
-    drop_privileges,
+    drop_privileges, let_children_read,
 };
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses, Reason};

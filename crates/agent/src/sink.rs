@@ -8,10 +8,11 @@
 //! A row given to the [`Collector`] ends in exactly one of [`Stats::inserted`], the spool, or
 //! [`Stats::losses`] with its reason.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -82,7 +83,8 @@ const QUEUE_BATCHES: usize = 256;
 #[derive(Debug)]
 pub struct Sink {
     shared: Arc<Shared>,
-    stop: oneshot::Sender<Instant>,
+    /// When to be done at the latest, once it is known.
+    stop: watch::Sender<Option<Instant>>,
     task: JoinHandle<()>,
 }
 
@@ -95,7 +97,7 @@ impl Sink {
     pub fn start(insert: impl Insert, spool: Spool, options: Options) -> (Sink, Collector) {
         let shared = Arc::new(Shared::default());
         let (sender, receiver) = mpsc::channel(QUEUE_BATCHES);
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = watch::channel(None);
         let task = Task::new(insert, spool, options, Arc::clone(&shared), receiver);
         let task = tokio::spawn(task.run(stopped));
         let collector = Collector::new(sender, Arc::clone(&shared), options);
@@ -112,12 +114,18 @@ impl Sink {
         self.shared.take_losses()
     }
 
-    /// Inserts what was collected until `within` has passed, and spools the rest. Drop the
-    /// [`Collector`] first: what it sends after this call is counted as lost.
-    pub async fn shutdown(self, within: Duration) -> Stats {
-        // If the task is gone already there is nothing to stop.
-        let _ = self.stop.send(Instant::now() + within);
-        if let Err(error) = self.task.await {
+    /// Inserts what was collected until `within` has passed or `hurry` is done, and spools the rest.
+    /// Drop the [`Collector`] first: what it sends after this call is counted as lost.
+    pub async fn shutdown(mut self, within: Duration, hurry: impl Future<Output = ()>) -> Stats {
+        self.stop.send_replace(Some(Instant::now() + within));
+        let ended = tokio::select! {
+            ended = &mut self.task => ended,
+            () = hurry => {
+                self.stop.send_replace(Some(Instant::now()));
+                self.task.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::error!("the sink's task failed: {error}");
         }
         self.shared.lock().stats.clone()

@@ -87,7 +87,7 @@ async fn rows_written_before_during_and_after_an_outage_are_all_there_once() {
     until("the spool drained", || sink.stats().inserted_total() == 61).await;
     until("the wrong batch refused", || sink.stats().losses.total() == 1).await;
     drop(collector);
-    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
 
     assert_eq!(stats.losses.by_reason(Reason::Rejected), 1);
     assert_eq!((stats.health, stats.spool_rows), (Health::Up, 0));

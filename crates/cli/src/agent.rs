@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
-use underspan_store::embedded::DEFAULT_PORT;
+use underspan_agent::Agent;
 
-use crate::watch::{self, AgentArgs, Running, SelectArgs, TableArgs, progress};
-use crate::{Global, signals};
+use crate::beside::beside;
+use crate::privileges::PrivilegeArgs;
+use crate::signals::Signals;
+use crate::watch::{self, AgentArgs, SelectArgs, TableArgs, progress};
+use crate::{Global, store};
 
 /// Options of `underspan agent`.
 #[derive(Debug, clap::Args)]
@@ -15,27 +18,35 @@ pub(crate) struct Args {
     #[command(flatten)]
     agent: AgentArgs,
     #[command(flatten)]
+    privileges: PrivilegeArgs,
+    #[command(flatten)]
     tables: TableArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
-    let options = args.agent.options(args.select.selection()?)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let (store, embedded) = watch::open_store(global, DEFAULT_PORT).await?;
-        watch::migrate(&store, &args.tables).await?;
-        let never = embedded.iter().filter_map(|embedded| embedded.pid()).collect();
-        let running = Running::start(options, &args.agent, global, store, never).await?;
-        progress("watching; Ctrl-C ends it");
-        signals::interrupted_or(|| running.has_ended()).await?;
-        progress("stopping");
-        let outcome = running.stop().await;
-        if let Some(embedded) = embedded {
-            embedded.shutdown().await;
+    let target = store::Target::new(global, 0)?;
+    let spool = args.agent.spool(global);
+    let agent = Agent::open(args.agent.options(args.select.selection()?)?)?;
+    args.privileges.drop(global, &spool)?;
+    beside(agent, async |starter| {
+        let signals = Signals::take()?;
+        let store = signals.unless(target.open()).await?;
+        let result = async {
+            signals.unless(store.migrate(&args.tables)).await?;
+            let start =
+                starter.start(store.client(), &spool, args.agent.spool_bytes(), store.own_pids());
+            let mut running = signals.unless(start).await?;
+            progress("watching; Ctrl-C ends it");
+            tokio::select! {
+                _ = signals.next() => progress("stopping"),
+                () = running.ended() => {}
+            }
+            running.stop(&signals).await
         }
-        outcome.map(|()| ExitCode::SUCCESS)
+        .await;
+        store.close(&signals).await;
+        result.map(|()| ExitCode::SUCCESS)
     })
 }

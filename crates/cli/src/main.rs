@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod agent;
+mod beside;
 mod doctor;
 mod explain;
 mod failure;
 mod global;
 mod output;
+mod privileges;
 mod render;
 mod requests;
 mod run;
@@ -17,6 +19,7 @@ mod server;
 mod session;
 mod signals;
 mod sql;
+mod store;
 mod up;
 mod watch;
 

@@ -1,15 +1,24 @@
 //! `underspan run -- CMD`.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use anyhow::Context as _;
-use underspan_agent::Selection;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+use underspan_agent::{Agent, Selection};
 
+use crate::beside::{Running, beside};
 use crate::failure::Failure;
-use crate::watch::{self, AgentArgs, Running, TableArgs, progress};
-use crate::{Global, signals};
+use crate::signals::Signals;
+use crate::watch::{self, AgentArgs, TableArgs, progress};
+use crate::{Global, store};
+
+/// As shells have it: the command was found and cannot be run, or was not found.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 /// Options of `underspan run`.
 #[derive(Debug, clap::Args)]
@@ -26,58 +35,88 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs the command. It stays the caller's in every respect, so root is kept.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(watch_command(args, global))
-}
-
-async fn watch_command(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
-    let say = |text: &str| {
-        if !args.quiet {
-            progress(text);
-        }
-    };
-    let (store, embedded) = watch::open_store(global, 0).await?;
-    watch::migrate(&store, &args.tables).await?;
-
+    let target = store::Target::new(global, 0)?;
+    let spool = args.agent.spool(global);
     // The command waits before its first instruction until it is watched.
     let held = Held::start(&args.command)?;
-    let pid = held.pid;
-    let selection = Selection { root: Some(pid), ..Selection::default() };
-    let options = args.agent.options(selection)?;
-    let never = embedded.iter().filter_map(|embedded| embedded.pid()).collect();
-    let running = Running::start(options, &args.agent, global, store, never).await?;
-    let mut child = held.release()?;
-    say(&format!("watching {} (pid {pid})", args.command.join(" ")));
+    let selection = Selection { root: Some(held.pid), ..Selection::default() };
+    let agent = Agent::open(args.agent.options(selection)?)?;
+    beside(agent, async |starter| {
+        let signals = Signals::take()?;
+        let store = signals.unless(target.open()).await?;
+        let result = async {
+            signals.unless(store.migrate(&args.tables)).await?;
+            let start =
+                starter.start(store.client(), &spool, args.agent.spool_bytes(), store.own_pids());
+            let running = signals.unless(start).await?;
+            watch_command(held, running, &args, &signals).await
+        }
+        .await;
+        store.close(&signals).await;
+        let status = result?;
+        args.say("done; `underspan requests` lists what was asked of it");
+        Ok(exit_code(status))
+    })
+}
 
-    let waiting = tokio::task::spawn_blocking(move || child.wait());
-    // Ctrl-C reaches the command too; a SIGTERM to us is passed on. Either way we go when it has
-    // gone, and what was seen is written first.
-    loop {
-        signals::interrupted_or(|| waiting.is_finished() || running.has_ended()).await?;
-        if waiting.is_finished() {
-            break;
-        }
-        if running.has_ended() {
-            return running.stop().await.map(|()| ExitCode::FAILURE);
-        }
-        if let Ok(pid) = i32::try_from(pid) {
-            // It may have ended just now.
-            let _ =
-                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGTERM);
+impl Args {
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            progress(text);
         }
     }
-    let status = waiting.await??;
-    let outcome = running.stop().await;
-    if let Some(embedded) = embedded {
-        embedded.shutdown().await;
+}
+
+/// Lets the command go and waits for its end. A signal is passed on; we go when it has gone, and what
+/// was seen is written first.
+async fn watch_command(
+    held: Held,
+    mut running: Running,
+    args: &Args,
+    signals: &Signals,
+) -> anyhow::Result<ExitStatus> {
+    let pid = held.pid;
+    let mut child = match held.release() {
+        Ok(child) => child,
+        Err(error) => {
+            running.stop(signals).await?;
+            return Err(error);
+        }
+    };
+    args.say(&format!("watching {} (pid {pid})", args.command.join(" ")));
+    let mut waiting = tokio::task::spawn_blocking(move || child.wait());
+    let mut is_watched = true;
+    let status = loop {
+        tokio::select! {
+            status = &mut waiting => break status??,
+            signal = signals.next() => pass_on(signal, pid),
+            () = running.ended(), if is_watched => {
+                is_watched = false;
+                progress("watching has ended; the command goes on");
+            }
+        }
+    };
+    running.stop(signals).await?;
+    Ok(status)
+}
+
+/// Sends a signal that we got to the command, unless it got it, too.
+fn pass_on(signal: i32, pid: u32) {
+    let (Ok(signal), Ok(pid)) = (Signal::try_from(signal), i32::try_from(pid)) else { return };
+    // Ctrl-C goes to everything that runs in the terminal's foreground.
+    if signal == Signal::SIGINT && is_in_foreground() {
+        return;
     }
-    outcome?;
-    say("done; `underspan requests` lists what was asked of it");
-    Ok(exit_code(status))
+    // It may have ended just now.
+    let _ = kill(Pid::from_raw(pid), signal);
+}
+
+fn is_in_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
 }
 
 /// As a shell would say it.
@@ -101,15 +140,19 @@ impl Held {
         let (mut gate, go) = std::io::pipe()?;
         let mut command = Command::new(program);
         command.args(arguments);
+        let our_end = go.as_raw_fd();
         let hold = move || {
+            // A copy of this end would keep the gate from closing when we are gone.
+            // SAFETY: this is the child, where nothing else uses the descriptor.
+            unsafe { libc::close(our_end) };
             pid_in.write_all(&std::process::id().to_ne_bytes())?;
             let mut byte = [0];
-            // An end of file means that we are gone: start anyway would be unwatched, so do not.
+            // An end of file means that we are gone, and a start would be unwatched.
             gate.read_exact(&mut byte)
         };
         let mut hold = Some(hold);
-        // SAFETY: between fork and exec the closure only writes to and reads from pipes and asks
-        // for its pid, all of which are async-signal-safe.
+        // SAFETY: between fork and exec the closure only uses pipes and asks for its
+        // pid, all of which are async-signal-safe.
         unsafe {
             command.pre_exec(move || hold.as_mut().map_or(Ok(()), |hold| hold()));
         }
@@ -118,7 +161,7 @@ impl Held {
         let mut pid = [0; 4];
         if let Err(error) = pid_out.read_exact(&mut pid) {
             let spawned = spawning.join().map_err(|_| anyhow::anyhow!("cannot start a thread"))?;
-            return Err(spawned.err().unwrap_or(error)).with_context(|| format!("{program}"));
+            return Err(spawned.err().unwrap_or(error)).with_context(|| program.clone());
         }
         Ok(Held { pid: u32::from_ne_bytes(pid), go, spawning, name: program.clone() })
     }
@@ -128,8 +171,11 @@ impl Held {
         let spawned =
             self.spawning.join().map_err(|_| anyhow::anyhow!("the starting thread is gone"))?;
         spawned.map_err(|error| {
-            let failure = Failure::new(format!("{}: {error}", self.name));
-            failure.hint("is the command's name right, and on PATH?").into()
+            let (status, hint) = match error.kind() {
+                ErrorKind::NotFound => (NOT_FOUND, "is the command's name right, and on PATH?"),
+                _ => (NOT_EXECUTABLE, "is it a program, and may this user execute it?"),
+            };
+            Failure::new(format!("{}: {error}", self.name)).hint(hint).status(status).into()
         })
     }
 }

@@ -8,8 +8,10 @@ use underspan_server::{Addresses, Config};
 use underspan_store::Store;
 use underspan_store::embedded::DEFAULT_PORT;
 
+use crate::beside::runtime;
+use crate::signals::Signals;
 use crate::watch::{self, TableArgs, progress};
-use crate::{Global, signals};
+use crate::{Global, store};
 
 /// Options of `underspan server`.
 #[derive(Debug, clap::Args)]
@@ -43,26 +45,20 @@ pub(crate) struct ListenArgs {
 /// Runs the command.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let (store, embedded) = watch::open_store(global, args.listen.store_port).await?;
+    let target = store::Target::new(global, args.listen.store_port)?;
+    runtime()?.block_on(async {
+        let signals = Signals::take()?;
+        let store = signals.unless(target.open()).await?;
         let result = async {
-            watch::migrate(&store, &args.tables).await?;
-            serve(&args.listen, &args.tables, store, async {
-                // Without a handler for the signals, going on is all that is left.
-                if signals::interrupted_or(|| false).await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+            signals.unless(store.migrate(&args.tables)).await?;
+            let stopped = async {
+                signals.next().await;
                 progress("stopping");
-            })
-            .await
+            };
+            serve(&args.listen, &args.tables, store.client(), stopped).await
         }
         .await;
-        // Last, so that what was queued has been written.
-        if let Some(embedded) = embedded {
-            embedded.shutdown().await;
-        }
+        store.close(&signals).await;
         result.map(|()| ExitCode::SUCCESS)
     })
 }

@@ -1,21 +1,70 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C and SIGTERM, at any time of a command's life.
 
-use std::time::Duration;
+use std::future::Future;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
-/// How often the condition is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+use crate::failure::Failure;
 
-/// Waits for SIGINT or SIGTERM, or until `ended` says so.
-pub(crate) async fn interrupted_or(ended: impl Fn() -> bool) -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => return Ok(()),
-            () = tokio::time::sleep(LOOK_EVERY) => if ended() { return Ok(()) },
+/// What came so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    count: u64,
+    /// The number of the last one.
+    last: i32,
+}
+
+/// SIGINT and SIGTERM as they come. Once this exists they no longer end the process by themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals(watch::Receiver<Seen>);
+
+impl Signals {
+    /// Takes both signals over. Needs a Tokio runtime.
+    pub(crate) fn take() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        let (sender, receiver) = watch::channel(Seen::default());
+        tokio::spawn(count(interrupt, terminate, sender));
+        Ok(Signals(receiver))
+    }
+
+    /// Waits for one more, and returns its number.
+    pub(crate) async fn next(&self) -> i32 {
+        let mut receiver = self.0.clone();
+        let before = receiver.borrow().count;
+        match receiver.wait_for(|seen| seen.count > before).await {
+            Ok(seen) => seen.last,
+            // The runtime is ending: nothing will come any more.
+            Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Does `work` unless a signal came before or comes meanwhile. What it had begun is dropped then.
+    pub(crate) async fn unless<T>(
+        &self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        let mut receiver = self.0.clone();
+        tokio::select! {
+            biased;
+            Ok(seen) = receiver.wait_for(|seen| seen.count > 0) => {
+                let number = seen.last;
+                let status = u8::try_from(128 + number).unwrap_or(u8::MAX);
+                Err(Failure::new("interrupted before anything was watched").status(status).into())
+            }
+            result = work => result,
+        }
+    }
+}
+
+async fn count(mut interrupt: Signal, mut terminate: Signal, seen: watch::Sender<Seen>) {
+    loop {
+        let last = tokio::select! {
+            Some(()) = interrupt.recv() => libc::SIGINT,
+            Some(()) = terminate.recv() => libc::SIGTERM,
+            else => return,
+        };
+        seen.send_modify(|seen| *seen = Seen { count: seen.count + 1, last });
     }
 }

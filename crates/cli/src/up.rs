@@ -2,9 +2,14 @@
 
 use std::process::ExitCode;
 
+use underspan_agent::Agent;
+
+use crate::beside::beside;
+use crate::privileges::PrivilegeArgs;
 use crate::server::{self, ListenArgs};
-use crate::watch::{self, AgentArgs, Running, SelectArgs, TableArgs, progress};
-use crate::{Global, signals};
+use crate::signals::Signals;
+use crate::watch::{self, AgentArgs, SelectArgs, TableArgs, progress};
+use crate::{Global, store};
 
 /// Options of `underspan up`.
 #[derive(Debug, clap::Args)]
@@ -14,6 +19,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     agent: AgentArgs,
     #[command(flatten)]
+    privileges: PrivilegeArgs,
+    #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
     tables: TableArgs,
@@ -22,31 +29,31 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
-    let options = args.agent.options(args.select.selection()?)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let (store, embedded) = watch::open_store(global, args.listen.store_port).await?;
+    let target = store::Target::new(global, args.listen.store_port)?;
+    let spool = args.agent.spool(global);
+    let agent = Agent::open(args.agent.options(args.select.selection()?)?)?;
+    args.privileges.drop(global, &spool)?;
+    beside(agent, async |starter| {
+        let signals = Signals::take()?;
+        let store = signals.unless(target.open()).await?;
         let result = async {
-            watch::migrate(&store, &args.tables).await?;
-            let never = embedded.iter().filter_map(|embedded| embedded.pid()).collect();
-            let agent = Running::start(options, &args.agent, global, store.clone(), never).await?;
+            signals.unless(store.migrate(&args.tables)).await?;
+            let start =
+                starter.start(store.client(), &spool, args.agent.spool_bytes(), store.own_pids());
+            let mut running = signals.unless(start).await?;
             progress("watching; Ctrl-C ends it");
             let stopped = async {
-                // Without a handler for the signals, going on is all that is left.
-                if signals::interrupted_or(|| agent.has_ended()).await.is_err() {
-                    std::future::pending::<()>().await;
+                tokio::select! {
+                    _ = signals.next() => {}
+                    () = running.ended() => {}
                 }
                 progress("stopping");
             };
-            let served = server::serve(&args.listen, &args.tables, store, stopped).await;
-            agent.stop().await.and(served)
+            let served = server::serve(&args.listen, &args.tables, store.client(), stopped).await;
+            running.stop(&signals).await.and(served)
         }
         .await;
-        // Last, so that what was queued has been written.
-        if let Some(embedded) = embedded {
-            embedded.shutdown().await;
-        }
+        store.close(&signals).await;
         result.map(|()| ExitCode::SUCCESS)
     })
 }

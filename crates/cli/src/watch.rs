@@ -1,23 +1,13 @@
-//! What `agent`, `up` and `run` share: options, the store to write to, and the agent between them.
+//! What `agent`, `up` and `run` share: options, and what is said on standard error.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underspan_agent::{
-    Agent, Budget, CgroupPath, OpenError, Options, Selection, Sink, SinkOptions, Spool,
-    SpoolOptions, comm_pattern,
-};
-use underspan_store::embedded::{self, Embedded, EmbeddedError, default_folder};
-use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
+use underspan_agent::{Budget, CgroupPath, Options, Selection, comm_pattern};
+use underspan_store::embedded::default_folder;
 
 use crate::Global;
-use crate::failure::Failure;
-
-/// How long the last rows may take to reach the store.
-const LAST_ROWS: Duration = Duration::from_secs(15);
 
 /// What to watch.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -83,6 +73,16 @@ impl AgentArgs {
             budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
         })
     }
+
+    /// The folder of the spool.
+    pub(crate) fn spool(&self, global: &Global) -> PathBuf {
+        self.spool.clone().unwrap_or_else(|| data_folder(global).join("spool"))
+    }
+
+    /// The bound of the spool, in bytes.
+    pub(crate) fn spool_bytes(&self) -> u64 {
+        self.spool_size << 20
+    }
 }
 
 /// How the store's tables are made.
@@ -108,28 +108,6 @@ pub(crate) fn progress(text: &str) {
     eprintln!("underspan: {text}");
 }
 
-/// The store that the options name; the embedded one is started on `port` if it is not up.
-pub(crate) async fn open_store(
-    global: &Global,
-    port: u16,
-) -> anyhow::Result<(Store, Option<Embedded>)> {
-    if let Some(url) = &global.store {
-        return Ok((Store::connect(url.parse::<Endpoint>()?), None));
-    }
-    let options = embedded::Options { folder: data_folder(global), port, ..Default::default() };
-    let embedded = Embedded::attach_or_start(&options, progress).await.map_err(explain)?;
-    Ok((Store::connect(embedded.endpoint().clone()), Some(embedded)))
-}
-
-fn explain(error: EmbeddedError) -> anyhow::Error {
-    match error {
-        EmbeddedError::PortInUse(_) => Failure::new(error.to_string())
-            .hint("choose another port for the store with --store-port PORT, 0 for any")
-            .into(),
-        error => error.into(),
-    }
-}
-
 /// Warnings and errors go to standard error, or what RUST_LOG asks for.
 pub(crate) fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
@@ -147,85 +125,4 @@ pub(crate) fn log_to_stderr() {
 /// The folder of the embedded store, and of the spool.
 pub(crate) fn data_folder(global: &Global) -> PathBuf {
     global.data.clone().unwrap_or_else(default_folder)
-}
-
-/// Makes or updates the tables.
-pub(crate) async fn migrate(store: &Store, args: &TableArgs) -> anyhow::Result<()> {
-    store.check().await?;
-    let options = MigrateOptions { ttl_days: args.ttl, cluster: args.cluster.clone() };
-    let mut components = vec![CORE];
-    components.extend(underspan_trackers::components());
-    for applied in store.migrate(&components, &options).await? {
-        let text =
-            format!("tables: {} {}, {}", applied.component, applied.version, applied.description);
-        tracing::info!("{text}");
-    }
-    Ok(())
-}
-
-/// An agent on its way: attached and watching, on a thread of its own.
-pub(crate) struct Running {
-    stop: Arc<AtomicBool>,
-    thread: tokio::task::JoinHandle<(Sink, Result<(), OpenError>)>,
-}
-
-impl Running {
-    /// Attaches, begins to watch, and writes to `store`. Returns once everything that was selected
-    /// is being watched.
-    pub(crate) async fn start(
-        options: Options,
-        args: &AgentArgs,
-        global: &Global,
-        store: Store,
-        never: Vec<u32>,
-    ) -> anyhow::Result<Self> {
-        let folder = args.spool.clone().unwrap_or_else(|| data_folder(global).join("spool"));
-        let spool_options =
-            SpoolOptions { max_bytes: args.spool_size << 20, ..SpoolOptions::default() };
-        let spool = Spool::open(&folder, spool_options)?;
-        let (sink, collector) = Sink::start(store, spool, SinkOptions::default());
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (ready, is_ready) = tokio::sync::oneshot::channel();
-        let thread = tokio::task::spawn_blocking(move || {
-            let opened = Agent::open(options).map(|mut agent| {
-                agent.watch(&never);
-                agent
-            });
-            match opened {
-                Ok(agent) => {
-                    // Nobody waits for it if the command was interrupted.
-                    let _ = ready.send(Ok(()));
-                    let outcome = agent.run(collector, &sink, &stopped);
-                    (sink, outcome)
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                    (sink, Ok(()))
-                }
-            }
-        });
-        is_ready.await??;
-        Ok(Running { stop, thread })
-    }
-
-    /// Whether it has given up by itself.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Stops watching, and waits until what was seen is in the store or the spool.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        self.stop.store(true, Ordering::Relaxed);
-        let (sink, outcome) = self.thread.await?;
-        let stats = sink.shutdown(LAST_ROWS).await;
-        if stats.spool_bytes > 0 {
-            progress(&format!(
-                "{} KiB of rows wait in the spool: the store did not take them; they are sent when \
-                 an agent runs again",
-                stats.spool_bytes >> 10
-            ));
-        }
-        Ok(outcome?)
-    }
 }

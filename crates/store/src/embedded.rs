@@ -12,6 +12,7 @@ mod supervisor;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access};
 use tokio::time::{Instant, sleep};
 
 pub use error::EmbeddedError;
@@ -27,6 +28,15 @@ pub const DEFAULT_PORT: u16 = 7078;
 
 /// How long to wait for a host that another process is just starting.
 const OTHER_START: Duration = Duration::from_secs(20);
+
+/// What a host started from here needs and this process's user may not use by itself: the folder or
+/// Python. Capabilities of this process do not count, since the host does not have them.
+pub fn out_of_reach(folder: &Path) -> Option<PathBuf> {
+    if access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
+        return Some(folder.to_owned());
+    }
+    python::out_of_reach()
+}
 
 /// How the embedded store is run.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use underspan_store::Batch;
 
@@ -80,39 +80,41 @@ impl<I: Insert> Task<I> {
     }
 
     /// Runs until told when to be done at the latest, or until the other end is gone.
-    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Instant>) {
-        let deadline = loop {
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<Option<Instant>>) {
+        loop {
             self.publish();
             self.start_insert();
             let wake = self.wake();
             tokio::select! {
-                deadline = &mut stop => break deadline.unwrap_or_else(|_| Instant::now()),
+                () = told_to_stop(&mut stop) => break,
                 outcome = outcome(&mut self.in_flight) => self.finished(outcome),
                 batch = self.receiver.recv() => match batch {
                     Some(batch) => self.accept(batch),
-                    None => break Instant::now() + self.options.insert_timeout,
+                    None => break,
                 },
                 () = sleep_until(wake) => {}
             }
-        };
-        self.finish(deadline).await;
+        }
+        self.finish(stop).await;
         self.publish();
     }
 
     /// Inserts what is in memory until the deadline, then spools the rest.
-    async fn finish(&mut self, deadline: Instant) {
+    async fn finish(&mut self, mut stop: watch::Receiver<Option<Instant>>) {
+        let latest = Instant::now() + self.options.insert_timeout;
         self.receiver.close();
         while let Some(batch) = self.receiver.recv().await {
             self.accept(batch);
         }
         while self.backoff.is_none() && (self.in_flight.is_some() || !self.pending.is_empty()) {
             if self.in_flight.is_none() {
-                self.next_drain = deadline;
+                // No more of the spool now: that has time.
+                self.next_drain = latest;
                 self.start_insert();
             }
             tokio::select! {
                 outcome = outcome(&mut self.in_flight) => self.finished(outcome),
-                () = sleep_until(deadline) => break,
+                () = out_of_time(&mut stop, latest) => break,
             }
         }
         if let Some(InFlight { batch, source, .. }) = self.in_flight.take() {
@@ -308,6 +310,23 @@ impl<I: Insert> Task<I> {
         shared.lose(losses);
         shared.stats.spool_bytes = self.spool.bytes();
         shared.stats.spool_rows = self.spool.rows();
+    }
+}
+
+/// Ends when a deadline is set, or when nobody is left to set one.
+async fn told_to_stop(stop: &mut watch::Receiver<Option<Instant>>) {
+    let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// Ends at the deadline, which may still be moved nearer, and at `latest` at all events.
+async fn out_of_time(stop: &mut watch::Receiver<Option<Instant>>, latest: Instant) {
+    loop {
+        let deadline = stop.borrow_and_update().unwrap_or(latest).min(latest);
+        tokio::select! {
+            () = sleep_until(deadline) => return,
+            // Nobody is left who could wait for us.
+            moved = stop.changed() => if moved.is_err() { return },
+        }
     }
 }
 

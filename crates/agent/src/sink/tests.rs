@@ -86,7 +86,7 @@ async fn rows_arrive_once_they_are_old_enough_or_many_enough() {
     until("the old batch", || store.ids("waits").len() == 250).await;
 
     drop(collector);
-    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
     assert_eq!(stats.inserted["waits"], 250);
     assert_eq!((stats.spooled, stats.losses.total(), stats.health), (0, 0, Health::Up));
 }
@@ -114,7 +114,7 @@ async fn an_outage_goes_through_the_spool_and_loses_nothing() {
     until("drained", || sink.stats().inserted_total() == 101).await;
     until("the spool empty", || sink.stats().spool_rows == 0).await;
     drop(collector);
-    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
     assert_eq!(store.ids("waits"), (0..=50).collect::<Vec<_>>());
     assert_eq!(store.ids("requests"), (0..50).collect::<Vec<_>>());
     assert_eq!((stats.losses.total(), stats.spool_bytes, stats.health), (0, 0, Health::Up));
@@ -129,7 +129,7 @@ async fn what_one_run_spools_the_next_one_inserts() {
         write(&mut collector, "waits", id);
     }
     drop(collector);
-    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
     assert_eq!((stats.spooled, stats.spool_rows, stats.inserted_total()), (10, 10, 0));
 
     store.down.store(false, Ordering::Relaxed);
@@ -181,7 +181,25 @@ async fn shutdown_keeps_its_deadline_and_spools_what_a_slow_store_did_not_take()
     }
     drop(collector);
     let before = Instant::now();
-    let stats = sink.shutdown(Duration::from_millis(50)).await;
+    let stats = sink.shutdown(Duration::from_millis(50), std::future::pending()).await;
+    assert!(before.elapsed() < Duration::from_secs(2));
+    assert_eq!((stats.spool_rows, stats.losses.total()), (5, 0));
+}
+
+#[tokio::test]
+async fn a_hurry_cuts_the_shutdown_short_and_spools_the_rest() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(60_000, Ordering::Relaxed);
+    let options = Options { insert_timeout: Duration::from_secs(120), ..quick() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    for id in 0..5 {
+        write(&mut collector, "waits", id);
+        collector.flush();
+    }
+    drop(collector);
+    let before = Instant::now();
+    let hurry = tokio::time::sleep(Duration::from_millis(50));
+    let stats = sink.shutdown(Duration::from_secs(60), hurry).await;
     assert!(before.elapsed() < Duration::from_secs(2));
     assert_eq!((stats.spool_rows, stats.losses.total()), (5, 0));
 }
@@ -233,6 +251,6 @@ async fn when_nobody_takes_rows_memory_stays_bounded_and_the_rest_is_counted() {
     assert!(lost >= 8_000, "{lost}");
     until("the queue drained", || store.ids("waits").len() == 1000).await;
     drop(collector);
-    let stats = sink.shutdown(Duration::from_secs(5)).await;
+    let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
     assert_eq!(stats.inserted_total() + stats.losses.total(), 10_000);
 }

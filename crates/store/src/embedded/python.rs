@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -50,6 +51,24 @@ fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
     let beside = std::env::current_exe().ok();
     let beside = beside.and_then(|exe| Some(exe.parent()?.join("python3")));
     beside.into_iter().chain([PathBuf::from("python3")]).collect()
+}
+
+/// The Python that [`find`] tries first, if it lies where this process's user may not go. Its
+/// capabilities do not count: the host will not have them.
+pub(super) fn out_of_reach() -> Option<PathBuf> {
+    let candidates = candidates(None).into_iter().flat_map(|candidate| on_path(&candidate));
+    // With capabilities or without: one that is not there is not tried.
+    let first = candidates.into_iter().find(|candidate| candidate.exists())?;
+    access(&first, AccessFlags::X_OK).is_err().then_some(first)
+}
+
+/// Where a program without a folder may be.
+fn on_path(program: &Path) -> Vec<PathBuf> {
+    if program.components().count() > 1 {
+        return vec![program.to_owned()];
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).collect()
 }
 
 async fn probe(python: &Path) -> Result<(), String> {

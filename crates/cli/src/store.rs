@@ -1,0 +1,99 @@
+//! A store to write to: a server, or the embedded one, started if it is not up.
+
+use underspan_store::embedded::{Embedded, EmbeddedError, Options};
+use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
+
+use crate::Global;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::watch::{TableArgs, data_folder, progress};
+
+/// Which store the options name. Made before privileges are dropped: they decide the default folder.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Server(Endpoint),
+    Embedded(Options),
+}
+
+impl Target {
+    /// Checks the options. The embedded store is to listen on `port`, 0 for any.
+    pub(crate) fn new(global: &Global, port: u16) -> anyhow::Result<Self> {
+        Ok(match &global.store {
+            Some(url) => Target::Server(url.parse()?),
+            None => Target::Embedded(Options {
+                folder: data_folder(global),
+                port,
+                ..Options::default()
+            }),
+        })
+    }
+
+    /// Connects, or starts the embedded store.
+    pub(crate) async fn open(&self) -> anyhow::Result<Opened> {
+        match self {
+            Target::Server(endpoint) => {
+                Ok(Opened { client: Store::connect(endpoint.clone()), embedded: None })
+            }
+            Target::Embedded(options) => {
+                let embedded =
+                    Embedded::attach_or_start(options, progress).await.map_err(explain)?;
+                let client = Store::connect(embedded.endpoint().clone());
+                Ok(Opened { client, embedded: Some(embedded) })
+            }
+        }
+    }
+}
+
+fn explain(error: EmbeddedError) -> anyhow::Error {
+    match error {
+        EmbeddedError::PortInUse(_) => Failure::new(error.to_string())
+            .hint("choose another port for the store with --store-port PORT, 0 for any")
+            .into(),
+        error => error.into(),
+    }
+}
+
+/// A store, with the embedded host if it is ours.
+pub(crate) struct Opened {
+    client: Store,
+    embedded: Option<Embedded>,
+}
+
+impl Opened {
+    /// The client. It is cheap to clone.
+    pub(crate) fn client(&self) -> Store {
+        self.client.clone()
+    }
+
+    /// Processes that are Underspan's own and never watched.
+    pub(crate) fn own_pids(&self) -> Vec<u32> {
+        self.embedded.iter().filter_map(Embedded::pid).collect()
+    }
+
+    /// Makes or updates the tables.
+    pub(crate) async fn migrate(&self, args: &TableArgs) -> anyhow::Result<()> {
+        self.client.check().await?;
+        let options = MigrateOptions { ttl_days: args.ttl, cluster: args.cluster.clone() };
+        let mut components = vec![CORE];
+        components.extend(underspan_trackers::components());
+        for applied in self.client.migrate(&components, &options).await? {
+            tracing::info!(
+                "tables: {} {}, {}",
+                applied.component,
+                applied.version,
+                applied.description
+            );
+        }
+        Ok(())
+    }
+
+    /// Ends a host of ours, last of all, so that what was queued has been written. After a signal it
+    /// ends by itself, without us.
+    pub(crate) async fn close(self, signals: &Signals) {
+        let Some(embedded) = self.embedded else { return };
+        tokio::select! {
+            () = embedded.shutdown() => {}
+            _ = signals.next() => {}
+        }
+    }
+}
