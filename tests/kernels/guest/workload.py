@@ -1,0 +1,226 @@
+"""What is watched: threads that wait in known ways, and write down when. One JSON object a line.
+
+It begins when a line arrives on standard input, and ends after all cases.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+OUT = threading.Lock()
+
+
+def tell(case, start, end, **more):
+    row = {"case": case, "tid": threading.get_native_id(), "start": start, "end": end, **more}
+    with OUT:
+        os.write(1, json.dumps(row).encode() + b"\n")
+
+
+def timed(case, action, **more):
+    start = time.time_ns()
+    action()
+    tell(case, start, time.time_ns(), **more)
+
+
+def in_thread(name, action, *args):
+    thread = threading.Thread(target=action, args=args, name=name)
+    thread.start()
+    return thread
+
+
+def sleeps():
+    timed("sleep", lambda: time.sleep(0.05))
+
+
+def polls():
+    poll = select.poll()
+    reader, _writer = os.pipe()
+    poll.register(reader, select.POLLIN)
+    timed("poll", lambda: poll.poll(40))
+
+
+def locks():
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.06)
+
+    holder = in_thread("holder", hold)
+    held.wait()
+    timed("lock", lock.acquire, waker=holder.native_id)
+    holder.join()
+
+
+def pipes():
+    reader, writer = os.pipe()
+
+    def write():
+        time.sleep(0.03)
+        os.write(writer, b"x")
+
+    thread = in_thread("writer", write)
+    timed("pipe", lambda: os.read(reader, 1), waker=thread.native_id)
+    thread.join()
+
+
+def peers():
+    """A peer that is slow to answer, over TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                time.sleep(0.04)
+                connection.send(b"x")
+
+        thread = in_thread("peer", answer)
+        with socket.create_connection(address) as client:
+            timed("peer", lambda: client.recv(1), peer=f"{address[0]}:{address[1]}")
+        thread.join()
+
+
+def children():
+    child = os.posix_spawn(sys.executable, ["python3", "-I", "-S", "-c", ""], os.environ)
+    timed("child", lambda: os.waitpid(child, 0))
+
+
+def quota():
+    """Needs the whole CPU, may have a fifth of it."""
+    group = "/sys/fs/cgroup/quota"
+    os.mkdir(group)
+    with open(f"{group}/cpu.max", "w") as file:
+        file.write("20000 100000")
+    child = os.fork()
+    if child == 0:
+        with open(f"{group}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+        start = time.time_ns()
+        while time.time_ns() - start < 600_000_000:
+            pass
+        end = time.time_ns()
+        with open(f"{group}/cpu.stat") as file:
+            stat = dict(line.split() for line in file)
+        throttled = int(stat["throttled_usec"]) * 1000
+        tell("quota", start, end, throttled=throttled, periods=int(stat["nr_throttled"]))
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def gil():
+    """A sibling computes in one long C call that keeps the GIL."""
+    numbers = list(range(1_000_000))
+    started = threading.Event()
+
+    def compute():
+        started.set()
+        start = time.time_ns()
+        sum(numbers)
+        tell("gil_holder", start, time.time_ns())
+
+    thread = in_thread("computes", compute)
+    # Woken by set(), it must wait until the sibling lets the GIL go.
+    timed("gil", started.wait, holder=thread.native_id)
+    thread.join()
+
+
+def collects():
+    ballast = [[] for _ in range(300_000)]
+    timed("gc", gc.collect)
+    del ballast
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+
+
+def respond(connection, read, write):
+    fd = connection.fileno()
+    request = {
+        "recv": lambda: connection.recv(4096),
+        "read": lambda: os.read(fd, 4096),
+        "recvmsg": lambda: connection.recvmsg(4096),
+        "readv": lambda: os.readv(fd, [bytearray(4096)]),
+    }[read]
+    timing = {"read_from": time.time_ns()}
+    request()
+    timing["read_to"] = time.time_ns()
+    time.sleep(0.02)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    timing["sent_from"] = time.time_ns()
+    if write == "sendfile":
+        with open("/tmp/answer", "wb") as file:
+            file.write(answer)
+        with open("/tmp/answer", "rb") as file:
+            os.sendfile(fd, file.fileno(), 0, len(answer))
+    else:
+        {
+            "send": lambda: connection.send(answer),
+            "write": lambda: os.write(fd, answer),
+            "sendmsg": lambda: connection.sendmsg([answer]),
+            "writev": lambda: os.writev(fd, [answer]),
+        }[write]()
+    timing["sent_to"] = time.time_ns()
+    return timing
+
+
+def requests():
+    """One connection after another, each read and answered through other system calls. Every one
+    waits 30 ms to be accepted and 20 ms for a thread."""
+    families = [("inet", socket.AF_INET, "127.0.0.1"), ("inet6", socket.AF_INET6, "::1")]
+    calls = [
+        ("recv", "send"),
+        ("read", "write"),
+        ("recvmsg", "sendmsg"),
+        ("readv", "writev"),
+        ("recv", "sendfile"),
+    ]
+    for family, number, host in families:
+        with socket.create_server((host, 0), family=number) as server:
+            for read, write in calls:
+                request(server, number, f"/{family}/{read}/{write}", read, write)
+
+
+def request(server, family, path, read, write):
+    timing = {}
+    with socket.socket(family) as client:
+        timing["connect_from"] = time.time_ns()
+        client.connect(server.getsockname()[:2])
+        client.send(f"GET {path}?q=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        timing["asked"] = time.time_ns()
+        time.sleep(0.03)
+        timing["accept_from"] = time.time_ns()
+        connection, _ = server.accept()
+        timing["accept_to"] = time.time_ns()
+
+        def serve():
+            with connection:
+                start = time.time_ns()
+                timing.update(respond(connection, read, write))
+                tell("request", start, time.time_ns(), path=path, **timing)
+
+        time.sleep(0.02)
+        thread = in_thread("serves", serve)
+        client.recv(4096)
+        thread.join()
+
+
+def main():
+    os.read(0, 16)
+    for case in (sleeps, polls, locks, pipes, peers, children, gil, collects, requests, quota):
+        in_thread(case.__name__, case).join()
+    tell("end", 0, 0)
+    os.read(0, 16)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The machine's files: busybox, a Python with its library, our binaries, what is in guest/."""
+
+import gzip
+import pathlib
+import re
+import stat
+import subprocess
+
+from packages import Unusable
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUSYBOX = pathlib.Path("/bin/busybox")
+PYTHON = pathlib.Path("/usr/bin/python3")
+FOLDERS = ("bin", "dev", "proc", "root", "sys", "tmp")
+NOT_NEEDED = {
+    "test",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "lib2to3",
+    "pydoc_data",
+    "dist-packages",
+    "site-packages",
+    "turtledemo",
+}
+
+
+def libraries(binary):
+    """Shared libraries of a binary, and its loader."""
+    done = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, check=False)
+    return {pathlib.Path(path) for path in re.findall(r"(/\S+) \(0x", done.stdout)}
+
+
+def standard_library():
+    code = "import sysconfig; print(sysconfig.get_path('stdlib'))"
+    done = subprocess.run([PYTHON, "-I", "-c", code], capture_output=True, text=True, check=True)
+    root = pathlib.Path(done.stdout.strip())
+    for path in root.rglob("*"):
+        top = path.relative_to(root).parts[0]
+        if path.is_file() and top not in NOT_NEEDED and not top.startswith("config-"):
+            yield path
+
+
+def contents(binaries):
+    """Path in the machine to file here."""
+    if not BUSYBOX.is_file() or libraries(BUSYBOX):
+        raise Unusable("a static busybox is needed: apt-get install busybox-static")
+    files = {"init": HERE / "guest" / "init", "bin/busybox": BUSYBOX}
+    files |= {f"guest/{path.name}": path for path in (HERE / "guest").glob("*.py")}
+    files |= {f"usr/bin/{path.name}": path for path in binaries}
+    files["usr/bin/python3"] = PYTHON
+    files |= {str(path)[1:]: path for path in standard_library()}
+    elves = [*binaries, PYTHON, *(path for path in files.values() if path.suffix == ".so")]
+    for elf in elves:
+        files |= {str(path)[1:]: path for path in libraries(elf)}
+    return files
+
+
+class Archive:
+    """cpio in its `newc` form, which is what the kernel unpacks."""
+
+    def __init__(self, file):
+        self.file = file
+        self.entries = 0
+
+    def add(self, name, mode, data=b""):
+        self.entries += 1
+        encoded = name.encode() + b"\0"
+        fields = (self.entries, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+        header = b"070701" + b"".join(b"%08x" % field for field in fields)
+        for part in (header + encoded, data):
+            self.file.write(part + b"\0" * (-len(part) % 4))
+
+
+def stripped(path, scratch):
+    """Without debugging information: it would be most of the archive."""
+    target = scratch / path.name
+    subprocess.run(["strip", "-o", target, path], check=True)
+    return target
+
+
+def build(binaries, target):
+    scratch = target.parent / "stripped"
+    scratch.mkdir(parents=True, exist_ok=True)
+    files = contents([stripped(path, scratch) for path in binaries])
+    parents = (pathlib.PurePosixPath(name).parents for name in files)
+    folders = {str(folder) for up in parents for folder in up} | set(FOLDERS)
+    with gzip.open(target, "wb", compresslevel=1) as file:
+        archive = Archive(file)
+        for folder in sorted(folders - {"."}):
+            archive.add(folder, stat.S_IFDIR | 0o755)
+        for name, path in sorted(files.items()):
+            archive.add(name, stat.S_IFREG | 0o755, path.read_bytes())
+        archive.add("TRAILER!!!", 0)
