@@ -25,7 +25,7 @@ static __always_inline bool in_interrupt(void)
 		return true; /* the idle task wakes nobody by itself */
 	if (!config.preempt_count_from_rq)
 		return false;
-	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	rq = task->se.cfs_rq->rq;
 	bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + config.preempt_count_from_rq);
 	return count & INTERRUPT_MASK;
 }

@@ -72,15 +72,11 @@ static __always_inline void begin_wait(struct thread *t, __u64 now)
 	w->gil = 0;
 }
 
-static __always_inline void leave_cpu(struct task_struct *task, bool preempt,
+static __always_inline void leave_cpu(struct thread *t, struct task_struct *task, bool preempt,
 				      unsigned int task_state, __u64 now)
 {
-	__u32 tid = task->pid;
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	__u8 state;
 
-	if (!t)
-		return;
 	settle(t, now);
 	begin_wait(t, now);
 	/* The first thread gets its after it was added; the others are born with it. */
@@ -141,14 +137,9 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 	submit(e);
 }
 
-static __always_inline void enter_cpu(struct task_struct *task, struct task_struct *instead,
-				      __u64 now)
+static __always_inline void enter_cpu(struct thread *t, struct task_struct *task,
+				      struct task_struct *instead, __u64 now)
 {
-	__u32 tid = task->pid;
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-
-	if (!t)
-		return;
 	settle_ready(t, task, now);
 	settle(t, now);
 	t->state = on_cpu_state(t);
@@ -158,16 +149,25 @@ static __always_inline void enter_cpu(struct task_struct *task, struct task_stru
 		emit_wait(t, instead, now);
 }
 
+static __always_inline struct thread *watched(__u32 tid)
+{
+	return tid ? bpf_map_lookup_elem(&threads, &tid) : NULL; /* 0: the idle task */
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	__u64 now = bpf_ktime_get_ns();
+	struct thread *leaves = watched(prev->pid), *enters = watched(next->pid);
+	__u64 now;
 
-	if (prev->pid)
-		leave_cpu(prev, preempt, prev_state, now);
-	if (next->pid)
-		enter_cpu(next, prev, now);
+	if (!leaves && !enters)
+		return 0; /* most switches of a host; they need no clock */
+	now = bpf_ktime_get_ns();
+	if (leaves)
+		leave_cpu(leaves, prev, preempt, prev_state, now);
+	if (enters)
+		enter_cpu(enters, next, prev, now);
 	return 0;
 }
 
