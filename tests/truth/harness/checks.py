@@ -4,6 +4,7 @@ from .verdict import STRICT_NS, Verdict, judge, ms
 
 MARGIN_NS = 1_000_000
 SWITCH_NS = 100_000
+NAMED_AFTER_NS = 300_000_000
 
 
 def total(rows):
@@ -125,6 +126,20 @@ def cpu_accounts(claim):
         yield "waiting for a CPU", ("runnable", "throttled"), claim["delay"]
 
 
+def misnamed(rows, claim):
+    """A thread is known by its name soon after its birth; until then, by its process's."""
+    problems = []
+    for row in rows:
+        names = {claim["thread"]}
+        if row["start"] + row["duration_ns"] < claim["start"] + NAMED_AFTER_NS:
+            names.add(row["process"])
+        if row["thread"] not in names:
+            problems.append(
+                f"the thread is called {row['thread']!r} in {ms(row['duration_ns'])} ms"
+            )
+    return problems
+
+
 def life(claim, seen):
     """The ledger of a thread covers its life without a hole, as the kernel accounts for it."""
     rows = sorted(seen.of_thread("thread_states", claim), key=lambda row: row["start"])
@@ -137,9 +152,7 @@ def life(claim, seen):
     other = sum(row["other_ns"] for row in rows)
     if other * 100 > reported:
         problems.append(f"other is {ms(other)} ms, more than 1 %")
-    names = sorted({row["thread"] for row in rows})
-    if names != [claim["thread"]]:
-        problems.append(f"the thread is called {', '.join(names) or 'nothing'}")
+    problems += misnamed(rows, claim)
     early = claim["ns_max"] - claim["ns"]  # before the thread's first own line, in whatever state
     for label, states, ns in cpu_accounts(claim):
         got = sum(row[state + "_ns"] for row in rows for state in states)

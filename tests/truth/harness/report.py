@@ -28,9 +28,9 @@ with what the store says; `tests/truth/README.md` says how, and how the truth it
 
 A line is `ok` if the length is off by at most 1 ms or 1 %, whichever is larger, and the state and
 the culprit are the right ones. For a request the error is that of its worst phase. Where the truth
-is an interval (a wait for the GIL that ends in a run queue), the error is the distance to it. A case
-with a wrong line is played again, three times at most, because what else the machine does can make
-the truth itself uncertain; the table says which try it shows. Times are in milliseconds.
+is an interval (a wait for the GIL that ends in a run queue), the error is the distance to it.
+A case with a wrong line is played again, three times at most, because what else the machine does
+can make the truth itself uncertain; the table says which try it shows. Times are in milliseconds.
 
     {command}
 

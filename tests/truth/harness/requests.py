@@ -39,8 +39,7 @@ def request(claim, seen):
 
 def no_request(claim, seen):
     """The thread served nobody."""
-    rows = seen.of_process("requests", claim)
-    rows = [row for row in rows if row["thread"] == claim["thread"]]
+    rows = seen.of_thread("requests", claim)
     return [statement(claim["label"], [f"{len(rows)} rows, must be none"] if rows else [])]
 
 

@@ -168,13 +168,20 @@ class Thread(threading.Thread):
             time.sleep(0.0001)
         lived = time.monotonic_ns() - self.created
         self._life.claim("life", ns=self._life.wall, ns_max=lived)
-        # Before its first line and after its last, a thread may run and wait for its turn.
         for each in _claims:
-            if each.get("tid") == self.native_id and _TURNS.intersection(each.get("states", ())):
-                each["ns_max"] += lived - each["wall"]
+            if each["kind"] == "cell" and each["tid"] == self.native_id:
+                each["ns_max"] += self._elsewhere(each, lived)
 
-
-_TURNS = frozenset(("running", "runnable", "gil_wait"))
+    def _elsewhere(self, cell, lived):
+        """How long the thread may have been in a cell's states outside of the cell's phase: running
+        or waiting for its turn, above all before its first line and after its last."""
+        turns = {
+            "running": self._life.cpu - cell["cpu"],
+            "runnable": self._life.delay - cell["delay"],
+            "gil_wait": 0,
+        }
+        more = [turns[state] for state in cell["states"] if state in turns]
+        return sum(more) + lived - self._life.wall if more else 0
 
 
 def run(*threads):

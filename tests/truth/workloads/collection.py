@@ -7,6 +7,7 @@ from clock import Phase, Thread, run
 
 ASLEEP_S = 0.03
 ASLEEP_NS = int(ASLEEP_S * 1e9)
+KNOWN_S = 0.3  # by then a thread is known by name
 
 
 def garbage(count):
@@ -67,7 +68,10 @@ def sibling():
         phase.cell("gc_wait", at_least_ms=20, ns=phase.blocked - ASLEEP_NS, unsure=phase.delay)
 
     collector = Thread("collector", work)
-    run(collector, Thread("wanter", want))
+    collector.start()
+    time.sleep(KNOWN_S)
+    run(Thread("wanter", want))
+    collector.join()
 
 
 gc.disable()  # only the collections above

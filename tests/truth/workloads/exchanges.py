@@ -1,14 +1,13 @@
 """What a request looks like on the wire, how it is read and answered, how its connection ends."""
 
 import os
-import queue
 import socket
 import struct
 import threading
 import time
 
-from clock import Child, Phase, Thread, claim, run
-from httpclock import accept, ask, connect, listen, now, send, text
+from clock import Child, Phase, Thread, claim
+from httpclock import Server, accept, ask, connect, listen, now, send, text
 
 HANDLE_S = 0.04
 PAUSE_S = 0.06
@@ -18,15 +17,14 @@ def play(path, serve, client, family=socket.AF_INET, **fields):
     """`serve(exchange)` answers one request; `client(listener, path)` asks, and tells when."""
     listener = listen(family)
     asking = Child(client, listener, path)
-    done = []
 
-    def server():
+    def answer():
         exchange = accept(listener)
         serve(exchange)
-        done.append(exchange)
+        return exchange
 
-    run(Thread("server", server))
-    done[0].claim(os.getpid(), path.split("?")[0], asking.result(), **fields)
+    exchange = server.do(answer)
+    exchange.claim(os.getpid(), path.split("?")[0], asking.result(), **fields)
 
 
 def handle(exchange, seconds=HANDLE_S):
@@ -133,14 +131,13 @@ def reset():
         except OSError:
             pass
         exchange.connection.close()
-        done.append(exchange)
+        return exchange
 
-    done = []
     asking = Child(client)
-    run(Thread("server", serve))
+    exchange = server.do(serve)
     told = asking.result()
-    done[0].end_at(told["gone"])
-    done[0].claim(os.getpid(), "/reset", told["ready"], end="reset")
+    exchange.end_at(told["gone"])
+    exchange.claim(os.getpid(), "/reset", told["ready"], end="reset")
 
 
 def closed_unanswered():
@@ -159,48 +156,37 @@ def closed_unanswered():
 def never_asked():
     """A client that connects, says nothing and goes is no request."""
     listener = listen()
-
-    def client():
-        connect(listener).close()
-
-    def serve():
-        exchange = accept(listener)
-        exchange.read()
-
-    asking = Child(client)
     begin = now()
-    run(Thread("mute", serve))
-    asking.result()
+    with Server("mute") as mute:
+        asking = Child(lambda: connect(listener).close())
+        mute.do(lambda: accept(listener).read())
+        asking.result()
     claim(
         "no_request",
-        pid=os.getpid(),
-        thread="mute",
         label="a client that says nothing",
+        pid=os.getpid(),
+        tid=mute.native_id,
+        thread="mute",
         start=begin,
         end=now(),
     )
 
 
 def answered_elsewhere():
+    """One thread reads, another answers."""
     listener = listen()
-    read = queue.Queue()
-    done = []
 
-    def reader():
+    def read():
         exchange = accept(listener)
         exchange.read()
-        read.put(exchange)
-        time.sleep(2 * HANDLE_S)
+        return exchange
 
-    def answerer():
-        exchange = read.get()
+    with Server("answerer") as answerer:
+        asking = Child(asks, listener, "/answered-elsewhere")
+        exchange = server.do(read)
         time.sleep(HANDLE_S)
-        exchange.answer()
-        done.append(exchange)
-
-    asking = Child(asks, listener, "/answered-elsewhere")
-    run(Thread("reader", reader), Thread("answerer", answerer))
-    done[0].claim(os.getpid(), "/answered-elsewhere", asking.result())
+        answerer.do(exchange.answer)
+    exchange.claim(os.getpid(), "/answered-elsewhere", asking.result())
 
 
 def ledger_of_a_handler():
@@ -254,18 +240,19 @@ def event_loop():
         return told
 
     asking = Child(client)
-    run(Thread("loop", serve))
+    server.do(serve)
     for exchange, path, ready in zip(done, paths, asking.result()):
         exchange.claim(os.getpid(), path, ready, shared_thread=1)
 
 
-families()
-what_was_said()
-several_reads()
-half_closed()
-reset()
-closed_unanswered()
-never_asked()
-answered_elsewhere()
-event_loop()
-ledger_of_a_handler()
+with Server() as server:
+    families()
+    what_was_said()
+    several_reads()
+    half_closed()
+    reset()
+    closed_unanswered()
+    never_asked()
+    answered_elsewhere()
+    event_loop()
+    ledger_of_a_handler()

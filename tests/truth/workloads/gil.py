@@ -7,6 +7,7 @@ from clock import Phase, Thread, run
 
 ASLEEP_S = 0.05
 ASLEEP_NS = int(ASLEEP_S * 1e9)
+KNOWN_S = 0.3  # by then a thread is known by name
 
 
 def calibrate(seconds):
@@ -40,33 +41,38 @@ def one_long_call():
         phase.cell("gil_wait", at_least_ms=100, ns=phase.blocked - ASLEEP_NS, unsure=phase.delay)
 
     holder = Thread("holder", hold)
-    run(holder, Thread("wanter", want))
+    holder.start()
+    time.sleep(KNOWN_S)
+    run(Thread("wanter", want))
+    holder.join()
 
 
 def bytecode():
     """The holder is asked to let go every 5 ms, so the other waits about that long, many times."""
-    stop = []
+    wanted, enough = [], []
 
     def compute():
-        while not stop:
+        while not wanted:
+            time.sleep(0.001)
+        while not enough:
             pass
 
     def want():
         with Phase("wants the GIL during bytecode") as phase:
-            enough = time.monotonic() + 0.25
-            while time.monotonic() < enough:
+            wanted.append(True)
+            end = time.monotonic() + 0.25
+            while time.monotonic() < end:
                 os.stat("/")  # lets go of the GIL and blocks on nothing
-        stop.append(True)
+        enough.append(True)
         phase.gil_wait(
             phase.blocked, at_least_ms=100, holder_tid=computer.native_id, holder_thread="computer"
         )
         phase.cell("gil_wait", at_least_ms=100)
 
     computer = Thread("computer", compute)
-    wanter = Thread("wanter", want)
-    wanter.start()
     computer.start()
-    wanter.join()
+    time.sleep(KNOWN_S)
+    run(Thread("wanter", want))
     computer.join()
 
 

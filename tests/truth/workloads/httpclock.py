@@ -1,12 +1,14 @@
 """Both ends of one HTTP request, with their clocks. The client runs in a process of its own."""
 
+import queue
 import socket
 import tempfile
 import time
 
-from clock import Phase, claim
+from clock import Phase, Thread, claim
 
 now = time.time_ns
+KNOWN_S = 0.3
 
 
 def listen(family=socket.AF_INET, backlog=128):
@@ -51,6 +53,34 @@ def accept(listener):
     with Phase("accepts") as phase:
         connection, _ = listener.accept()
     return Exchange(connection, accepted=phase.ended)
+
+
+class Server(Thread):
+    """A thread that serves one exchange after another. As a server's threads are, it was started
+    long before its first request; by then it is known by name."""
+
+    def __init__(self, name="server"):
+        super().__init__(name, self._serve)
+        self._jobs = queue.Queue()
+        self._done = queue.Queue()
+
+    def _serve(self):
+        for job in iter(self._jobs.get, None):
+            self._done.put(job())
+
+    def __enter__(self):
+        self.start()
+        time.sleep(KNOWN_S)
+        return self
+
+    def do(self, job):
+        """Has the thread do it, and returns what it returned."""
+        self._jobs.put(job)
+        return self._done.get(timeout=30)
+
+    def __exit__(self, *_):
+        self._jobs.put(None)
+        self.join()
 
 
 def after(end, *begins):

@@ -8,7 +8,7 @@ import time
 
 from clock import Child, Phase, Thread, run
 
-LATE_S = 0.2
+LATE_S = 0.35  # long enough for the writer to be known by name
 
 
 def writes_late(write):

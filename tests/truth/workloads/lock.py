@@ -7,7 +7,7 @@ import time
 
 from clock import Child, Phase, Thread, run
 
-HOLD_S = 0.25
+HOLD_S = 0.4  # long enough for the holder to be known by name
 
 
 def thread_lock(lock):
@@ -48,7 +48,7 @@ def condition():
         phase.cell("lock_wait", at_least_ms=100)
 
     def notify():
-        time.sleep(0.15)
+        time.sleep(HOLD_S)
         with ready:
             ready.notify()
 

@@ -4,7 +4,7 @@ import os
 import time
 
 from clock import Child, Thread, run
-from httpclock import Exchange, accept, ask, connect, listen, text
+from httpclock import KNOWN_S, Exchange, accept, ask, connect, listen, text
 
 WORKERS = 3
 listener = listen()
@@ -12,6 +12,7 @@ listener = listen()
 
 def worker(number):
     def serve():
+        time.sleep(KNOWN_S)
         exchange = accept(listener)
         path = exchange.read().split()[1].decode()
         time.sleep(0.1)
@@ -25,6 +26,7 @@ def worker(number):
 
 paths = [f"/prefork/{number}" for number in range(WORKERS)]
 workers = [Child(worker, number) for number in range(WORKERS)]
+time.sleep(2 * KNOWN_S)
 clients = [Child(lambda path=path: ask(connect(listener), text(path))) for path in paths]
 ready = {path: client.result() for path, client in zip(paths, clients)}
 for process in workers:

@@ -6,7 +6,7 @@ import select
 import time
 
 from clock import Child, Thread, run
-from httpclock import Exchange, accept, ask, connect, listen, send, text
+from httpclock import KNOWN_S, Exchange, Server, accept, ask, connect, listen, send, text
 
 DELAY_S = 0.15
 SILENCE_S = 0.6
@@ -16,9 +16,8 @@ def one_request(path, serve, client):
     """`serve(listener)` answers one request, returns its exchange; `client` tells when it asked."""
     listener = listen()
     asking = Child(client, listener, path)
-    exchanges = []
-    run(Thread("server", lambda: exchanges.append(serve(listener))))
-    exchanges[0].claim(os.getpid(), path, asking.result())
+    exchange = server.do(lambda: serve(listener))
+    exchange.claim(os.getpid(), path, asking.result())
 
 
 def asks_at_once(listener, path):
@@ -95,8 +94,13 @@ def worker_threads():
         return told
 
     workers = [Thread(f"worker-{number}", work) for number in range(2)]
+    for worker in workers:
+        worker.start()
+    time.sleep(KNOWN_S)
     asking = Child(clients)
-    run(Thread("acceptor", dispatch), *workers)
+    run(Thread("acceptor", dispatch))
+    for worker in workers:
+        worker.join()
     for exchange, path, ready in zip(
         sorted(done, key=lambda each: each.accepted), paths, asking.result()
     ):
@@ -127,15 +131,16 @@ def keep_alive():
 
     done = []
     asking = Child(client)
-    run(Thread("server", serve))
+    server.do(serve)
     for number, (exchange, path, ready) in enumerate(zip(done, paths, asking.result())):
         exchange.claim(os.getpid(), path, ready, conn_request=number)
 
 
-one_request("/accept-queue", accepts_late, asks_at_once)
-one_request("/handoff", hands_off_late, asks_at_once)
-one_request("/silent/blocked-in-recv", reads_at_once, asks_after_silence)
-one_request("/silent/polled", reads_when_readable, asks_after_silence)
-one_request("/silent/accepted-late", accepts_late_into_silence, asks_after_silence)
+with Server() as server:
+    one_request("/accept-queue", accepts_late, asks_at_once)
+    one_request("/handoff", hands_off_late, asks_at_once)
+    one_request("/silent/blocked-in-recv", reads_at_once, asks_after_silence)
+    one_request("/silent/polled", reads_when_readable, asks_after_silence)
+    one_request("/silent/accepted-late", accepts_late_into_silence, asks_after_silence)
+    keep_alive()
 worker_threads()
-keep_alive()

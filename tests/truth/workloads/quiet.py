@@ -3,8 +3,8 @@
 import os
 import time
 
-from clock import Child, Thread, claim, run
-from httpclock import accept, ask, connect, listen, now, text
+from clock import Child, claim
+from httpclock import Server, accept, ask, connect, listen, now, text
 
 REQUESTS = 20
 listener = listen()
@@ -26,9 +26,10 @@ def client():
 
 
 begin = now()
-asking = Child(client)
-run(Thread("server", serve))
-asking.result()
+with Server() as server:
+    asking = Child(client)
+    server.do(serve)
+    asking.result()
 claim(
     "no_finding",
     pid=os.getpid(),

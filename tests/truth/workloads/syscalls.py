@@ -4,8 +4,8 @@ import os
 import tempfile
 import time
 
-from clock import Child, Thread, run
-from httpclock import accept, ask, connect, listen, text
+from clock import Child
+from httpclock import Server, accept, ask, connect, listen, text
 
 HEAD = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n"
 BODY = b"no"
@@ -50,7 +50,6 @@ WRITES = {
 
 def play(path, read, write):
     listener = listen()
-    done = []
 
     def serve():
         exchange = accept(listener)
@@ -58,14 +57,15 @@ def play(path, read, write):
         time.sleep(0.02)
         exchange.write(write, 404)
         exchange.connection.close()
-        done.append(exchange)
+        return exchange
 
     asking = Child(lambda: ask(connect(listener), text(path)))
-    run(Thread("server", serve))
-    done[0].claim(os.getpid(), path, asking.result(), bytes_out=len(HEAD + BODY))
+    exchange = server.do(serve)
+    exchange.claim(os.getpid(), path, asking.result(), bytes_out=len(HEAD + BODY))
 
 
-for name, read in READS.items():
-    play("/read/" + name, read, WRITES["sendall"])
-for name, write in WRITES.items():
-    play("/write/" + name.replace(" ", "-"), READS["recv"], write)
+with Server() as server:
+    for name, read in READS.items():
+        play("/read/" + name, read, WRITES["sendall"])
+    for name, write in WRITES.items():
+        play("/write/" + name.replace(" ", "-"), READS["recv"], write)
