@@ -1,0 +1,1 @@
+"""What `make bench` is made of: one module a question, and what they share."""

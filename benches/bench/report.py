@@ -1,0 +1,54 @@
+"""docs/benchmarks.md, made from the results of the latest run of each part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.figures import Row
+
+HEAD = """\
+# Benchmarks
+
+What Underspan costs, and how much it can take. Every figure here was written by `make bench`; the command above a table
+makes that table again (root; `QUICK=1` for a smoke test of some three minutes, whose figures mean nothing). How each is
+measured: [benches/README.md](../benches/README.md).
+
+Figures are medians of interleaved runs, with the smallest and the largest in brackets. A target that is missed says so.
+"""
+
+
+@dataclass
+class Part:
+    """One table."""
+
+    name: str
+    title: str
+    machine: str
+    load: float  # load average of the last minute, just before
+    quiet: bool
+    rows: list[Row]
+    notes: list[str]
+
+    def save(self, folder: Path) -> None:
+        (folder / f"{self.name}.json").write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load_from(cls, path: Path) -> Part:
+        values = json.loads(path.read_text())
+        return cls(**{**values, "rows": [Row(**row) for row in values["rows"]]})
+
+    def text(self) -> str:
+        noise = "" if self.quiet else ": **the machine was not quiet**"
+        lines = [f"## {self.title}", "", f"`make bench ONLY={self.name}`", ""]
+        lines += [f"{self.machine}. Load average before the run: {self.load:.2f}{noise}.", ""]
+        lines += ["| what | figure | target | verdict |", "|---|---|---|---|"]
+        lines += [f"| {row.what} | {row.figure} | {row.target or '–'} | {row.verdict} |" for row in self.rows]
+        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
+
+
+def write(results: Path, names: list[str], document: Path) -> None:
+    """The document, from all parts that have results."""
+    parts = [Part.load_from(path) for name in names if (path := results / f"{name}.json").exists()]
+    document.write_text("\n".join([HEAD, *(part.text() for part in parts)]))

@@ -1,0 +1,84 @@
+"""How many events a second get through the ring, and whether every one that does not is counted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from bench import workload
+from bench.figures import Row, at_most
+from bench.observers import Agent, BenchError, Store, bystander
+from bench.settings import Settings
+
+TITLE = "Events through the ring"
+NOTES = [
+    "`--wait-threshold 0ms` makes an event of every wait, which nobody would do in earnest. Threads hand a token to "
+    "and fro over pipes; how often they left the CPU is what the kernel says (getrusage). Rows and losses are what the "
+    "store holds once the spool is empty. The embedded store shares the CPUs with the storm and the agent.",
+]
+PAIRS = 2
+# Events the agent's own bounds cannot stop it from taking.
+UNBOUNDED = ("--max-cpu", "10000", "--max-memory", "8192")
+# Threads start and end off the CPU: the first and the last switch of each need not be a wait.
+EDGES = 8 * PAIRS + 8
+
+
+def run(folder: Path, settings: Settings) -> list[Row]:
+    rows, best, fits = [], 0.0, True
+    with Store(folder) as store:
+        for rate in settings.ring_rates:
+            storm = Storm(store, settings, rate, UNBOUNDED)
+            rows.append(storm.row())
+            fits = fits and storm.lost == 0
+            if fits:
+                best = storm.rate
+        shed = Storm(store, settings, 0, ())
+    rows.insert(0, Row("Highest rate measured without a loss", f"{best:,.0f} events/s"))
+    rows.append(shed.row(" (default budget of 5 % of a CPU: it sheds)"))
+    return rows
+
+
+class Storm:
+    """One storm and what became of its events."""
+
+    def __init__(self, store: Store, settings: Settings, rounds: int, options: tuple[str, ...]) -> None:
+        with workload.switches(store.folder, "pipe", PAIRS, settings.ring_s, rounds) as storm:
+            since = time.time_ns() - 1_000_000
+            with Agent(store, "--wait-threshold", "0ms", "--pid", str(storm.pid), *options):
+                result = storm.go()
+        self.made = result["switches"]
+        self.rate = self.made / result["seconds"]
+        self.rows, self.lost, self.reasons = outcome(store, storm.pid, since)
+
+    @property
+    def unaccounted(self) -> int:
+        return self.made - self.rows - self.lost
+
+    def row(self, note: str = "") -> Row:
+        figure = f"{self.rows:,} rows + {self.lost:,} lost = {self.made:,} made"
+        figure += f" {-self.unaccounted:+,}" if self.unaccounted else ""
+        figure += f" ({self.reasons})" if self.lost else ""
+        what = f"{self.rate:,.0f} events/s{note}: every event is a row or counted as lost"
+        return at_most(what, abs(self.unaccounted), EDGES, figure, f"difference ≤ {EDGES} (threads' first and last)")
+
+
+def settle(store: Store) -> None:
+    """Wait until the store has what the agent spooled. Only a running agent empties its spool."""
+    with bystander() as pid, Agent(store, "--pid", pid):
+        deadline = time.monotonic() + 90
+        while any(segment.stat().st_size for segment in store.folder.glob("underspan/spool/*.segment")):
+            if time.monotonic() > deadline:
+                raise BenchError("rows are still in the spool a minute and a half after the storm")
+            time.sleep(0.2)
+
+
+def outcome(store: Store, pid: int, since: int) -> tuple[int, int, str]:
+    """Rows of a process's waits, events lost since a time, and why."""
+    settle(store)
+    lost = store.rows(
+        "SELECT tracker, reason, sum(count) AS n FROM lost_events "
+        f"WHERE start_time >= fromUnixTimestamp64Nano({since}) GROUP BY tracker, reason ORDER BY n DESC"
+    )
+    rows = int(store.rows(f"SELECT count() AS n FROM waits WHERE ns_pid = {pid}")[0]["n"])
+    reasons = ", ".join(f"{one['tracker']} {one['reason']} {int(one['n']):,}" for one in lost)
+    return rows, sum(int(one["n"]) for one in lost), reasons
