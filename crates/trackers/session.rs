@@ -37,8 +37,8 @@ pub enum Error {
     NoBtf,
     /// Not root.
     #[error(
-        "loading BPF programs needs root or the capabilities BPF, PERFMON, SYS_PTRACE and \
-         SYS_RESOURCE: run it with sudo"
+        "loading BPF programs needs root or the capabilities BPF, PERFMON and SYS_PTRACE: run it \
+         with sudo"
     )]
     NotPermitted,
     /// No tracefs.
@@ -47,7 +47,7 @@ pub enum Error {
     )]
     NoTracefs(String),
     /// The kernel refused the programs.
-    #[error("the kernel refused the BPF programs: {0} (run `underspan doctor`)")]
+    #[error("the kernel refused the BPF programs: {0} (RUST_LOG=debug shows its reasons)")]
     Load(String),
     /// A required hook is missing.
     #[error("{tracker} cannot hear of \"{what}\" on this kernel: {why}")]
@@ -425,12 +425,25 @@ fn print(level: libbpf_rs::PrintLevel, message: String) {
     }
 }
 
+/// Whether this process may load programs and read other processes' memory, root or not.
+fn is_permitted() -> bool {
+    const SYS_PTRACE: u64 = 1 << 19;
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective =
+        effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let may_load = effective & SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
+    may_load && effective & SYS_PTRACE != 0
+}
+
 /// What must be there before anything is loaded.
 fn preflight() -> Result<()> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::NoBtf);
     }
-    if !nix::unistd::geteuid().is_root() {
+    if !is_permitted() {
         return Err(Error::NotPermitted);
     }
     let tracefs = Path::new("/sys/kernel/tracing");
@@ -476,7 +489,10 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
         }
     }
     open.load().map_err(|error| match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Error::NotPermitted,
+        // Who may load programs was asked before, so this is the verifier's word or a lockdown.
+        libbpf_rs::ErrorKind::PermissionDenied => {
+            Error::Load(format!("{error}: rejected or locked down"))
+        }
         _ => Error::Load(error.to_string()),
     })
 }
