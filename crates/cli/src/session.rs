@@ -22,7 +22,11 @@ where
         }
         let folder = global.data.clone().unwrap_or_else(default_folder);
         // Starting a store where there is none would only make an empty one.
-        if !folder.exists() {
+        let is_there = folder.try_exists().map_err(|error| {
+            Failure::new(format!("no data at {}: {error}", folder.display()))
+                .hint("run as the user that owns the store, or name another with --data DIR or --store URL")
+        })?;
+        if !is_there {
             let message = format!("no data at {}: the folder does not exist", folder.display());
             return Err(Failure::new(message)
                 .hint("record some with `underspan up` or `underspan run -- CMD`, or name a store with --store URL or --data DIR")

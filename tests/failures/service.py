@@ -1,0 +1,55 @@
+"""A small HTTP service, and optionally its own clients: what the tests have watched.
+
+Says `port N` when it listens. Paths: `/` answers at once, `/slow` after half a second, `/die` kills
+the process in the middle of the answer, `/exec` becomes another program there.
+"""
+
+import argparse
+import http.server
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.request
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        if self.path.startswith("/slow"):
+            time.sleep(0.5)
+        if self.path.startswith("/die"):
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.path.startswith("/exec"):
+            time.sleep(0.2)
+            os.execv("/bin/sleep", ["sleep", "2"])
+        self.send_response(200)
+        self.send_header("Content-Length", "3")
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+
+    def log_message(self, *_):
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, help="ask for so many, then end")
+    parser.add_argument("--every", type=float, default=0.02, help="seconds between them")
+    args = parser.parse_args()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print("port", server.server_port, flush=True)
+    if args.requests is None:
+        server.serve_forever()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for number in range(args.requests):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/{number}").read()
+        time.sleep(args.every)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""No root; and root dropped, with everything still seen."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from harness import HERE, NOBODY, any_ports, until
+
+# CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_PERFMON, CAP_BPF, CAP_CHECKPOINT_RESTORE
+KEPT = 1 << 2 | 1 << 19 | 1 << 38 | 1 << 39 | 1 << 40
+READ = 1 << 2
+
+
+@pytest.mark.parametrize("words", [["up", *any_ports()], ["agent"], ["run", "--", "touch"]])
+def test_no_root(underspan, place, words):
+    os.chmod(place, 0o777)
+    mark = place / "mark"
+    said = underspan(*words, *([mark] if "run" in words else []), "--data", place / "data", before=NOBODY) \
+        if "run" not in words else underspan("run", "--data", place / "data", "--", "touch", mark, before=NOBODY)
+    said.failed("needs root", "sudo")
+    assert said.seconds < 15
+    # Nothing was begun: no store, no command that runs unwatched.
+    assert list(place.iterdir()) == []
+
+
+def test_doctor_without_root(underspan):
+    said = underspan("doctor", before=NOBODY)
+    assert said.status == 1, said
+    assert "needs root" in said.out, said
+    said = underspan("doctor", "--json", before=NOBODY)
+    assert said.status == 1, said
+    assert "needs root" in json.loads(said.out)["error"], said
+
+
+def status(pid: int) -> dict:
+    """`/proc/PID/status`."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def capabilities(pid: int, which: str) -> int:
+    """One of a process's sets."""
+    return int(status(pid)[which], 16)
+
+
+def host_of(data) -> int:
+    """The pid of the embedded store's host."""
+    return json.loads((data / "endpoint.json").read_text())["pid"]
+
+
+def pythons() -> list[str]:
+    """One Python per version, and Debian's."""
+    homes = [*glob.glob("/root/.pyenv/versions/3.*/bin/python3"), sys.executable, "/usr/bin/python3"]
+    found = {os.path.realpath(path): path for path in homes if os.path.exists(path)}
+    return [path for path in found.values() if supported(path)]
+
+
+def supported(path: str) -> bool:
+    """CPython 3.8 or later."""
+    check = "import sys; sys.exit(sys.version_info < (3, 8))"
+    return subprocess.run([path, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["up", "agent"])
+def test_root_is_dropped_and_all_is_still_seen(underspan, place, command):
+    data = place / "data"
+    words = ["up", *any_ports()] if command == "up" else ["agent"]
+    with underspan.going(*words, "--data", data, "--comm", "py-*") as going:
+        going.wait_for("watching")
+        uid = os.stat(data).st_uid
+        assert uid != 0
+        for path in [data, *data.rglob("*")]:
+            with_owner = path.lstat() if path.exists() else None
+            assert with_owner is None or with_owner.st_uid == uid, path
+        for thread in os.listdir(f"/proc/{going.pid}/task"):
+            said = status(f"{going.pid}/task/{thread}")
+            assert said["Uid"].split() == [str(uid)] * 4
+            assert said["NoNewPrivs"] == "1"
+        for which in ("CapPrm", "CapEff", "CapBnd"):
+            assert capabilities(going.pid, which) == KEPT
+        host = host_of(data)
+        assert status(host)["Uid"].split() == [str(uid)] * 4
+        # At most: where its Python or the folder is not open to that user.
+        assert capabilities(host, "CapPrm") in (0, READ)
+
+        # Programs seen for the first time after the drop.
+        for number, python in enumerate(pythons()):
+            watched(underspan, data, place / f"py-{number}", python)
+        stopped = going.process.send_signal(2) or going.wait()
+        assert stopped.status == 0, stopped
+    rungs = {row["gc_rung"] for row in underspan.sql(data, "SELECT DISTINCT gc_rung FROM processes")}
+    assert rungs - {"none", ""}, "no collection was seen by any rung"
+
+
+WORKLOAD = """
+import gc, sys, threading, time
+open('/proc/self/comm', 'w').write(sys.argv[1])
+def job():
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        gc.collect()
+        sum(range(20000))
+threads = [threading.Thread(target=job, name='job-%d' % n) for n in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def watched(underspan, data, binary, python) -> None:
+    """Runs a binary that nobody has seen before: a link to an interpreter, under a name of its own."""
+    wrapper = binary.with_suffix(".sh")
+    wrapper.write_text(f'#!/bin/sh\nexec -a {binary.name} {python} "$@"\n')
+    name = binary.name
+    done = subprocess.Popen([binary_for(python, binary), "-c", WORKLOAD, name])
+    try:
+        assert done.wait(60) == 0
+    finally:
+        if done.poll() is None:
+            done.kill()
+    pid = done.pid
+
+    def row():
+        rows = underspan.sql(data, f"SELECT * FROM processes WHERE pid = {pid} AND python != '' ORDER BY seen DESC")
+        return rows and rows[0]
+
+    process = until(f"{python} is watched", row)
+    assert process["gil"] == "seen", process
+    query = f"SELECT DISTINCT thread FROM thread_states WHERE pid = {pid}"
+    names = until("names", lambda: {row["thread"] for row in underspan.sql(data, query)} & {"job-0", "job-1"})
+    assert names == {"job-0", "job-1"}, (python, names)
+    waits = underspan.sql(data, f"SELECT count() AS n FROM gil_wait WHERE pid = {pid}")
+    assert int(waits[0]["n"]) > 0, process
+    if process["gc_rung"] not in ("none", ""):
+        query = f"SELECT count() AS n FROM gc_pause WHERE pid = {pid}"
+        until(f"collections by {process['gc_rung']} of {python}", lambda: int(underspan.sql(data, query)[0]["n"]))
+
+
+def binary_for(python: str, place: pathlib.Path) -> str:
+    """The interpreter under another name, so that the process is selected by it."""
+    # A copy would not find its library: a link does, through its real path.
+    place.symlink_to(os.path.realpath(python))
+    return str(place)
+
+
+def test_keep_root(underspan, place):
+    data = place / "data"
+    with underspan.going("agent", "--keep-root", "--data", data, "--comm", "no-such") as going:
+        going.wait_for("watching")
+        assert status(going.pid)["Uid"].split() == ["0"] * 4
+        assert status(host_of(data))["Uid"].split() == ["0"] * 4
+
+
+def test_who_called_sudo(underspan, place):
+    env = {"SUDO_USER": "daemon"}
+    with underspan.going("agent", "--data", place / "data", "--comm", "no-such", env=env) as going:
+        going.wait_for("watching")
+        assert status(going.pid)["Uid"].split()[0] == "1"
+
+
+def test_unknown_user(underspan, place):
+    said = underspan("agent", "--user", "no-such-user", "--data", place / "data")
+    said.failed("no-such-user", hint="--keep-root")
+
+
+def test_a_folder_with_other_files_is_not_given_away(underspan, place):
+    (place / "thesis.tex").write_text("")
+    said = underspan("agent", "--data", place)
+    said.failed("thesis.tex", hint="--keep-root")
+    assert os.stat(place).st_uid == 0
+
+
+def test_what_root_left_is_taken_over(underspan, place):
+    """`run` stays root, `up` does not: the same folder serves both, one after the other."""
+    data = place / "data"
+    for _ in range(2):
+        assert underspan("run", "--data", data, "--", sys.executable, HERE / "service.py", "--requests", "2").status == 0
+        with underspan.going("agent", "--data", data, "--comm", "no-such") as going:
+            going.wait_for("watching")
+    assert int(underspan.sql(data, "SELECT count() AS n FROM requests")[0]["n"]) == 4
+    shutil.rmtree(data)
