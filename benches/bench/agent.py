@@ -46,7 +46,11 @@ def run(folder: Path, settings: Settings) -> list[Row]:
 
 def resources(underspan: Underspan, folder: Path, port: int, settings: Settings) -> list[Row]:
     agent, store = underspan.agent.pid, underspan.store.pid
-    time.sleep(2)
+    time.sleep(2)  # it has just looked at every process
+    idle_s = min(10, settings.cost_s)
+    before = machine.process_cpu_s(agent)
+    time.sleep(idle_s)
+    idle = (machine.process_cpu_s(agent) - before) / idle_s * 100
     begin, start = time.time_ns(), time.monotonic()
     cpu = {pid: machine.process_cpu_s(pid) for pid in (agent, store)}
     clients = workload.open_loop(folder, port, "/", RATE, settings.cost_s)
@@ -97,6 +101,7 @@ def resources(underspan: Underspan, folder: Path, port: int, settings: Settings)
             f"{spread(rss, '{:.1f}')} MB; peak since start {peak:.1f} MB",
             f"≤ {RSS_TARGET_MB} MB",
         ),
+        Row("Agent: CPU while nobody asks the service anything", f"{idle:.2f} % of one CPU"),
         Row(
             "Embedded store: CPU, by /proc (not the agent; a server elsewhere takes this away)", f"{used[store]:.2f} %"
         ),

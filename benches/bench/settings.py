@@ -41,7 +41,7 @@ FULL = Settings(
     scale_rows=10_000_000,
     explains=100,
     cold_explains=10,
-    quiet_s=120,
+    quiet_s=60,
 )
 
 QUICK = Settings(
