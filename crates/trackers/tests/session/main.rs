@@ -1,0 +1,20 @@
+//! Sessions against the real kernel: what BPF says of a process is compared with what it does and
+//! with `/proc`. Needs root.
+
+// Everything here is test code; clippy knows only functions marked `#[test]` as such.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use underspan_trackers as api;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod collections;
+mod gil;
+mod lives;
+mod requests;
+mod sessions;
+mod states;
+mod sums;
+mod watcher;
+mod workload;

@@ -1,0 +1,113 @@
+//! Windows of requests to a real server, over TCP and over a Unix socket.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::support::Row;
+use crate::watcher::Watcher;
+use crate::workload::Workload;
+
+const MS: u64 = 1_000_000;
+
+/// What the workload's server does, and what more a loaded machine may add.
+const QUEUED: std::ops::Range<u64> = 39 * MS..160 * MS;
+const HANDED: std::ops::Range<u64> = 19 * MS..140 * MS;
+const HANDLED: std::ops::Range<u64> = 29 * MS..150 * MS;
+
+fn ask(mut stream: impl Read + Write, path: &str) -> Duration {
+    let start = Instant::now();
+    let request = format!("GET {path}?secret=1 HTTP/1.1\r\nHost: t\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 64];
+    let len = stream.read(&mut answer).unwrap();
+    assert!(answer[..len].ends_with(b"ok"));
+    start.elapsed()
+}
+
+#[track_caller]
+fn check(row: &Row, asked: Duration) {
+    let phases = ["accept_queue_ns", "handoff_ns", "handler_ns"].map(|phase| row.u64(phase));
+    assert_eq!(phases.iter().sum::<u64>(), row.u64("duration_ns"));
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+    assert!(HANDLED.contains(&row.u64("handler_ns")), "{row:?}");
+    assert!(row.u64("sleep_ns") >= 29 * MS, "{row:?}");
+    assert!(row.u64("duration_ns") <= asked.as_nanos() as u64, "no longer than the client waited");
+    assert!(row.u64("duration_ns") + 20 * MS > asked.as_nanos() as u64, "{row:?}: {asked:?}");
+    assert_eq!((row.text("method"), row.u64("status")), ("GET", 200));
+    assert_eq!(row.u64("tid"), row.u64("sent_tid"));
+    assert_eq!((row.u64("shared_thread"), row.text("end")), (0, "sent"));
+}
+
+fn two_requests(
+    watcher: &mut Watcher,
+    mut stream: impl Read + Write,
+    accept_queue: bool,
+) -> [Row; 2] {
+    let first = ask(&mut stream, "/first");
+    let second = ask(&mut stream, "/second");
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/first");
+    check(&row, first);
+    assert!(HANDED.contains(&row.u64("handoff_ns")), "{row:?}");
+    if accept_queue {
+        assert!(QUEUED.contains(&row.u64("accept_queue_ns")), "{row:?}");
+    }
+    assert_eq!(row.u64("conn_request"), 0);
+    let kept = watcher.row("requests", |row| row.text("path") == "/second");
+    check(&kept, second);
+    assert_eq!((kept.u64("accept_queue_ns"), kept.u64("accept_to_read_ns")), (0, 0));
+    assert!(kept.u64("handoff_ns") < 20 * MS, "nobody was asleep: {kept:?}");
+    assert_eq!(kept.u64("conn_request"), 1);
+    watcher.assert_nothing_lost();
+    [row, kept]
+}
+
+#[test]
+fn over_tcp() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    let (local, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+    for row in two_requests(&mut watcher, stream, true) {
+        assert_eq!(row.text("peer"), local.to_string());
+        assert_eq!(row.text("local"), peer.to_string());
+        assert_eq!(row.u64("pid"), u64::from(workload.pid));
+        assert!(row.u64("bytes_in") > 30);
+        assert_eq!(row.u64("bytes_out"), 40);
+    }
+}
+
+#[test]
+fn over_a_unix_socket() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let path = format!("{}/serve-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+    workload.ask(&format!("serve-unix {path}"));
+    let stream = UnixStream::connect(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for row in two_requests(&mut watcher, stream, true) {
+        assert_eq!((row.text("peer"), row.text("local")), ("unix", "unix"));
+    }
+}
+
+#[test]
+fn a_silent_client_is_no_handoff() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    let asked = ask(&mut stream, "/late");
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/late");
+    check(&row, asked);
+    assert_eq!(row.u64("accept_queue_ns"), 0);
+    assert!(row.u64("handoff_ns") < 20 * MS, "{row:?}");
+    assert!(row.u64("accept_to_read_ns") > 300 * MS, "the raw figure has the silence: {row:?}");
+}

@@ -1,0 +1,159 @@
+//! A ledger is the whole of a thread's time, whatever the thread does, and agrees with the kernel's
+//! own accounts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use underspan_model::{Ledger, State};
+
+use crate::watcher::{Watcher, monotonic};
+use crate::workload::Workload;
+
+/// Puts a thread on one CPU.
+fn pin(tid: u32, cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu).expect("there is such a CPU");
+    sched_setaffinity(Pid::from_raw(tid as i32), &only).expect("the thread may be moved");
+}
+
+fn cpus() -> Vec<usize> {
+    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).expect("an affinity");
+    (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+#[test]
+fn every_read_of_busy_and_migrating_threads_sums() {
+    const READS: u64 = 1_000;
+    let watcher = Watcher::new();
+    let mut workload = Workload::new();
+    let early = workload.start("mix");
+    watcher.watch(workload.pid);
+    let tids: Vec<_> = (0..5).map(|_| workload.start("mix")).chain([early]).collect();
+    let cpus = cpus();
+
+    let mut last = BTreeMap::<u32, (u64, u64, Ledger)>::new();
+    let mut seen = BTreeMap::<u32, u64>::new();
+    for read in 0..READS {
+        pin(tids[read as usize % tids.len()], cpus[(read as usize / tids.len()) % cpus.len()]);
+        let before = monotonic();
+        let threads = watcher.threads(workload.pid);
+        let after = monotonic();
+        for (tid, thread) in threads {
+            *seen.entry(tid).or_default() += 1;
+            assert_eq!(thread.born + thread.ledger.total(), thread.since);
+            assert!(thread.since <= after, "settled in the future");
+            if State::from_index(thread.state) == Some(State::Running) {
+                // Every thread here blocks or is preempted within a second.
+                assert!(before.saturating_sub(thread.since) < 1_000_000_000, "{thread:?}");
+            }
+            let now = (thread.born, thread.since, thread.ledger);
+            if let Some((born, since, ledger)) = last.insert(tid, now) {
+                assert_eq!(born, thread.born);
+                assert!(since <= thread.since);
+                assert!(thread.ledger.since(&ledger).is_some(), "a cell went backwards");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for tid in tids {
+        let often = seen[&tid];
+        assert!(often >= READS * 99 / 100, "thread {tid}: in {often} of {READS} reads");
+        let (_, _, ledger) = last[&tid];
+        for state in [State::Running, State::Sleep] {
+            assert!(ledger[state] > 0, "thread {tid}: {:?}", ledger.largest_first());
+        }
+        assert_eq!(ledger[State::Other], 0, "thread {tid}: {:?}", ledger.largest_first());
+    }
+    watcher.assert_nothing_lost();
+}
+
+/// The kernel brings a running thread's account up to date at each tick, 100 to 1,000 a second.
+const TICK_NS: u64 = 10_000_000;
+
+/// `schedstat`, the ledger, `schedstat`.
+struct Bracket {
+    before: [u64; 3],
+    ledger: Ledger,
+    /// Time without a CPU: without the wait that it may be in, and with it. `schedstat` adds a wait
+    /// when it is over, or when the thread moves to another CPU's queue in the middle of it.
+    waited: [u64; 2],
+    after: [u64; 3],
+}
+
+fn bracket(watcher: &Watcher, workload: &Workload, tid: u32) -> Bracket {
+    let before = workload.schedstat(tid);
+    let settled = watcher.threads(workload.pid)[&tid].ledger;
+    let ledger = watcher.ledger(workload.pid, tid);
+    let waited = [settled, ledger].map(|ns| ns[State::Runnable] + ns[State::Throttled]);
+    Bracket { before, ledger, waited, after: workload.schedstat(tid) }
+}
+
+#[track_caller]
+fn check_between(what: &str, ours: u64, [low, high]: [u64; 2], slack: u64) {
+    assert!(
+        ours + slack >= low && ours <= high + slack,
+        "{what}: {ours} ns, the kernel says {low} to {high} ns, give or take {slack}"
+    );
+}
+
+#[test]
+fn running_and_runnable_agree_with_the_scheduler() {
+    let watcher = Watcher::new();
+    let mut workload = Workload::new();
+    // Before they start: half of a wait that had begun would be the kernel's alone.
+    watcher.watch(workload.pid);
+    // More than there are CPUs, so that they queue.
+    let mut tids: Vec<_> = (0..cpus().len() + 1).map(|_| workload.start("spin")).collect();
+    tids.extend((0..3).map(|_| workload.start("mix")));
+    tids.push(workload.start("sleep"));
+    std::thread::sleep(Duration::from_millis(50));
+
+    let first: Vec<_> = tids.iter().map(|tid| bracket(&watcher, &workload, *tid)).collect();
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(150));
+        for (tid, first) in tids.iter().zip(&first) {
+            let now = bracket(&watcher, &workload, *tid);
+            let done = now.ledger.since(&first.ledger).expect("no cell goes backwards");
+            let bounds = |field: usize| {
+                [
+                    now.before[field].saturating_sub(first.after[field]),
+                    now.after[field] - first.before[field],
+                ]
+            };
+            // The two clocks are read some hundred nanoseconds apart at every switch.
+            let slack = TICK_NS + 1_000 * bounds(2)[1];
+            let on_cpu = done[State::Running] + done[State::GcRun];
+            check_between("on CPU", on_cpu, bounds(0), slack);
+            let least = now.waited[0].saturating_sub(first.waited[1]);
+            let most = now.waited[1] - first.waited[0];
+            let [low, high] = bounds(1);
+            assert!(
+                least <= high + slack && low <= most + slack,
+                "waiting for a CPU: {least} to {most} ns, the kernel says {low} to {high} ns"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_thread_moved_between_cpus_loses_nothing() {
+    let watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let tid = workload.start("spin");
+    let cpus = cpus();
+    let first = bracket(&watcher, &workload, tid);
+    let begin = monotonic();
+    for round in 0..200 {
+        pin(tid, cpus[round % cpus.len()]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let last = bracket(&watcher, &workload, tid);
+    let elapsed = monotonic() - begin;
+    let done = last.ledger.since(&first.ledger).expect("no cell goes backwards");
+    let on_cpu = [last.before[0].saturating_sub(first.after[0]), last.after[0] - first.before[0]];
+    check_between("on CPU", done[State::Running], on_cpu, TICK_NS + 1_000_000);
+    check_between("altogether", done.total(), [elapsed, elapsed], 2_000_000);
+}
