@@ -13,6 +13,7 @@ mod context;
 mod hook;
 mod preempt;
 mod record;
+mod refusal;
 mod rows;
 mod session;
 

@@ -6,9 +6,13 @@ use libbpf_rs::btf::{Btf, BtfType, TypeId};
 /// The distance in bytes from a CPU's run queue to its preemption count, from the kernel's BTF.
 pub(crate) fn count_from_run_queue(btf: &Btf<'_>) -> Option<i64> {
     let per_cpu = btf.type_by_name::<DataSec<'_>>(".data..percpu")?;
+    // Not by the variable's name alone: a structure may have the same.
     let offset = |name: &str| {
-        let variable = btf.type_by_name::<Var<'_>>(name)?.type_id();
-        per_cpu.iter().find(|entry| entry.ty == variable).map(|entry| i64::from(entry.offset))
+        let is_it = |id| {
+            let variable = btf.type_by_id::<Var<'_>>(id);
+            variable.is_some_and(|variable| variable.name().is_some_and(|found| found == name))
+        };
+        per_cpu.iter().find(|entry| is_it(entry.ty)).map(|entry| i64::from(entry.offset))
     };
     let run_queue = offset("runqueues")?;
     let count = match offset("__preempt_count") {

@@ -10,15 +10,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Func, Typedef};
+use libbpf_rs::btf::types::{Func, Struct, Typedef};
 use libbpf_rs::{
-    Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, ProgramMut,
-    RingBuffer, RingBufferBuilder, UprobeOpts,
+    Iter, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
+    ProgramAttachType, ProgramMut, RingBuffer, RingBufferBuilder, UprobeMultiOpts, UprobeOpts,
 };
 
 use crate::gc::Rung;
 use crate::record::{self, ProcessConfig, ThreadSnapshot, config, lost_reason, tracker_id};
-use crate::{ALL, Attach, HookStatus, Program, preempt};
+use crate::{ALL, Attach, HookStatus, Program, preempt, refusal};
 
 /// The linked programs of all trackers. Aligned as libelf wants it.
 #[repr(C, align(8))]
@@ -184,7 +184,7 @@ impl Session {
     pub fn open(options: &Options) -> Result<Self> {
         preflight()?;
         let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, print)));
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, refusal::print)));
         let object = load(options, &btf)?;
 
         let mut links = Vec::new();
@@ -309,14 +309,22 @@ impl Session {
     }
 
     fn attach_symbol(&self, path: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
+        let offsets: Vec<_> = offsets.iter().map(|&offset| offset as usize).collect();
+        let doing = || format!("attaching to the collector in {}", path.display());
         let mut links = Vec::new();
-        for &offset in offsets {
-            for (name, retprobe) in [("gc_symbol_start", false), ("gc_symbol_done", true)] {
+        for (name, retprobe) in [("gc_symbol_start", false), ("gc_symbol_done", true)] {
+            let program = program(&self.object, name)?;
+            if matches!(program.attach_type(), ProgramAttachType::TraceUprobeMulti) {
+                let offsets = offsets.clone();
+                let options = UprobeMultiOpts { offsets, retprobe, ..UprobeMultiOpts::default() };
+                let link = program.attach_uprobe_multi_with_opts(-1, path, "", options);
+                links.push(link.doing(doing())?);
+                continue;
+            }
+            for &offset in &offsets {
                 let options = UprobeOpts { retprobe, ..UprobeOpts::default() };
-                let link = program(&self.object, name)?
-                    .attach_uprobe_with_opts(-1, path, offset as usize, options)
-                    .doing(format!("attaching to the collector in {}", path.display()))?;
-                links.push(link);
+                let link = program.attach_uprobe_with_opts(-1, path, offset, options);
+                links.push(link.doing(doing())?);
             }
         }
         Ok(links)
@@ -417,14 +425,6 @@ pub(crate) const REASONS: [(&str, u32); 5] = [
     ("unreadable", lost_reason::LOST_UNREADABLE),
 ];
 
-fn print(level: libbpf_rs::PrintLevel, message: String) {
-    let message = message.trim_end();
-    match level {
-        libbpf_rs::PrintLevel::Warn => tracing::debug!(target: "libbpf", "{message}"),
-        _ => tracing::trace!(target: "libbpf", "{message}"),
-    }
-}
-
 /// Whether this process may load programs and read other processes' memory, root or not.
 fn is_permitted() -> bool {
     const SYS_PTRACE: u64 = 1 << 19;
@@ -477,10 +477,16 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
     let mut open =
         ObjectBuilder::default().open_memory(&OBJECT.0).doing("opening the BPF object")?;
     configure(&mut open, options, btf)?;
+    if has_uprobe_multi(btf) {
+        for mut program in open.progs_mut() {
+            if program.name().as_encoded_bytes().starts_with(b"gc_symbol_") {
+                program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+            }
+        }
+    }
+    let wanted = wanted(btf, functions);
     for program in ALL.iter().flat_map(|tracker| tracker.hooks()).flat_map(|hook| hook.programs) {
-        let wanted = available(program.attach, btf).is_ok()
-            && (functions || !matches!(program.attach, Attach::Fentry(_) | Attach::Fexit(_)));
-        if !wanted {
+        if !wanted.contains(program.name) {
             for mut open_program in open.progs_mut() {
                 if open_program.name() == program.name {
                     open_program.set_autoload(false);
@@ -488,20 +494,53 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
             }
         }
     }
-    open.load().map_err(|error| match error.kind() {
-        // Who may load programs was asked before, so this is the verifier's word or a lockdown.
-        libbpf_rs::ErrorKind::PermissionDenied => {
-            Error::Load(format!("{error}: rejected or locked down"))
+    open.load().map_err(|error| match (refusal::take(), error.kind()) {
+        (Some(why), _) => Error::Load(why),
+        // Who may load programs was asked before.
+        (None, libbpf_rs::ErrorKind::PermissionDenied) => {
+            Error::Load(format!("{error}: is the kernel locked down?"))
         }
-        _ => Error::Load(error.to_string()),
+        (None, _) => Error::Load(error.to_string()),
     })
 }
 
+/// The programs to load: of every hook those that may be attached. A BTF tracepoint that is there
+/// can be attached, so what comes after it is not needed.
+fn wanted(btf: &Btf<'_>, functions: bool) -> HashSet<&'static str> {
+    let mut wanted = HashSet::new();
+    for hook in ALL.iter().flat_map(|tracker| tracker.hooks()) {
+        for program in hook.programs {
+            let function = matches!(program.attach, Attach::Fentry(_) | Attach::Fexit(_));
+            if available(program.attach, btf).is_err() || (function && !functions) {
+                continue;
+            }
+            wanted.insert(program.name);
+            if matches!(program.attach, Attach::BtfTracepoint(_)) {
+                break;
+            }
+        }
+    }
+    wanted
+}
+
+/// Whether the kernel (6.6 and later) has links to many uprobes at once. They ask for CAP_PERFMON;
+/// uprobes made by perf_event_open ask for CAP_SYS_ADMIN, which is gone once root is dropped.
+fn has_uprobe_multi(btf: &Btf<'_>) -> bool {
+    btf.type_by_name::<Struct<'_>>("bpf_uprobe_multi_link").is_some()
+}
+
 fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<()> {
+    let preempt_count = preempt::count_from_run_queue(btf);
+    if preempt_count.is_none() {
+        tracing::warn!(
+            "this kernel's BTF does not tell where the preemption count is: nobody is named as the \
+             one who ended a wait"
+        );
+    }
     let value = config {
         wait_threshold_ns: options.wait_threshold.as_nanos() as u64,
         gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
-        preempt_count_from_rq: preempt::count_from_run_queue(btf).unwrap_or(0),
+        preempt_count_from_rq: preempt_count.unwrap_or(0),
         discover: u8::from(options.discover),
         ..config::default()
     };

@@ -24,7 +24,7 @@ static __always_inline bool in_interrupt(void)
 	if (!task->pid)
 		return true; /* the idle task wakes nobody by itself */
 	if (!config.preempt_count_from_rq)
-		return false;
+		return true; /* nobody is named rather than a bystander */
 	rq = task->se.cfs_rq->rq;
 	bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + config.preempt_count_from_rq);
 	return count & INTERRUPT_MASK;

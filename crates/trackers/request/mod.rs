@@ -28,17 +28,58 @@ const HOOKS: &[Hook] = &[
         what: "bytes read",
         programs: &[
             Program { name: "request_recv", attach: Attach::BtfTracepoint("sock_recv_length") },
-            Program { name: "request_recv_fexit", attach: Attach::Fexit("sock_recvmsg") },
+            Program { name: "request_recv_inet", attach: Attach::Fexit("inet_recvmsg") },
         ],
         required: true,
+    },
+    // The tracepoint hears of every family, and is attached already where there is one.
+    Hook {
+        what: "bytes read (IPv6)",
+        programs: &[
+            Program { name: "request_recv", attach: Attach::BtfTracepoint("sock_recv_length") },
+            Program { name: "request_recv_inet6", attach: Attach::Fexit("inet6_recvmsg") },
+        ],
+        required: false,
+    },
+    Hook {
+        what: "bytes read (Unix)",
+        programs: &[
+            Program { name: "request_recv", attach: Attach::BtfTracepoint("sock_recv_length") },
+            Program { name: "request_recv_unix", attach: Attach::Fexit("unix_stream_recvmsg") },
+        ],
+        required: false,
     },
     Hook {
         what: "bytes sent",
         programs: &[
             Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
-            Program { name: "request_send_fexit", attach: Attach::Fexit("sock_sendmsg") },
+            Program { name: "request_send_inet", attach: Attach::Fexit("inet_sendmsg") },
         ],
         required: true,
+    },
+    Hook {
+        what: "bytes sent (IPv6)",
+        programs: &[
+            Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
+            Program { name: "request_send_inet6", attach: Attach::Fexit("inet6_sendmsg") },
+        ],
+        required: false,
+    },
+    Hook {
+        what: "bytes sent (Unix)",
+        programs: &[
+            Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
+            Program { name: "request_send_unix", attach: Attach::Fexit("unix_stream_sendmsg") },
+        ],
+        required: false,
+    },
+    Hook {
+        what: "bytes sent (sendfile)",
+        programs: &[
+            Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
+            Program { name: "request_sendpage", attach: Attach::Fexit("inet_sendpage") },
+        ],
+        required: false,
     },
     Hook {
         what: "connections made and closed",

@@ -72,12 +72,17 @@ struct {
 	__type(value, struct accepted);
 } accepted SEC(".maps");
 
-/* A place to build a record whose length varies. */
+/* A place to build a record whose length varies; see copy_head() for the second half. */
+struct read_scratch {
+	struct request_read_event event;
+	__u8 beyond[REQUEST_HEAD];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct request_read_event);
+	__type(value, struct read_scratch);
 } read_scratch SEC(".maps");
 
 /* ---- the reading thread's ledger, as of now ---- */
@@ -183,13 +188,17 @@ static __always_inline void fill_addresses(struct request_read_event *e, struct 
 	e->local_port = s->skc_num;
 }
 
-/* The user's (first) buffer of a read or write in progress, from the system call's registers, and
- * how much of `bytes` went there. */
-static __always_inline __u64 user_buffer(__u32 *bytes)
+/* A read or write in progress: the user's buffers, from the system call's registers. */
+#define BUFFERS 4
+
+struct user_buffers {
+	struct { __u64 base, len; } at[BUFFERS]; /* struct iovec */
+};
+
+static __always_inline void user_buffers(struct user_buffers *b, __u32 bytes)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	struct { __u64 base, len; } first = {};
-	__u64 second = regs->si, iov = 0;
+	__u64 second = regs->si, iov = 0, count = regs->dx;
 
 	barrier_var(second); /* loaded once: a register holds one kind of pointer */
 	switch (regs->orig_ax) {
@@ -197,31 +206,55 @@ static __always_inline __u64 user_buffer(__u32 *bytes)
 	case SYS_recvfrom:
 	case SYS_write:
 	case SYS_sendto:
-		return second;
+		b->at[0].base = second;
+		b->at[0].len = bytes;
+		return;
 	case SYS_readv:
 	case SYS_writev:
 		iov = second;
 		break;
 	case SYS_recvmsg:
-	case SYS_sendmsg: /* struct msghdr: name, namelen (padded), iov */
+	case SYS_sendmsg: /* struct msghdr: name, namelen (padded), iov, iovlen */
 		bpf_probe_read_user(&iov, sizeof(iov), (void *)(second + 16));
+		bpf_probe_read_user(&count, sizeof(count), (void *)(second + 24));
 		break;
 	}
-	if (!iov || bpf_probe_read_user(&first, sizeof(first), (void *)iov))
-		return 0;
-	if (*bytes > first.len)
-		*bytes = first.len;
-	return first.base;
+	if (!iov)
+		return;
+	for (int i = 0; i < BUFFERS && i < count; i++)
+		bpf_probe_read_user(&b->at[i], sizeof(b->at[i]), (void *)(iov + i * 16));
+}
+
+/* Copies the first bytes of a request to `head`, which has room for twice REQUEST_HEAD: the verifier
+ * bounds offset and length one by one. Returns how many. */
+static __always_inline __u32 copy_head(__u8 *head, const struct user_buffers *b, __u32 bytes)
+{
+	__u32 copied = 0, n;
+
+	for (int i = 0; i < BUFFERS; i++) {
+		n = bytes - copied;
+		if (n > b->at[i].len)
+			n = b->at[i].len;
+		if (n > REQUEST_HEAD)
+			n = REQUEST_HEAD;
+		if (!n || copied >= REQUEST_HEAD)
+			break;
+		if (bpf_probe_read_user(head + copied, n, (void *)b->at[i].base))
+			break;
+		copied += n;
+	}
+	return copied < REQUEST_HEAD ? copied : REQUEST_HEAD;
 }
 
 static __always_inline void tell_read(struct conn *c, struct sock *sk, struct thread *t, __u32 bytes,
 				      __u64 now)
 {
-	__u32 zero = 0, len = bytes;
-	struct request_read_event *e = bpf_map_lookup_elem(&read_scratch, &zero);
-	__u64 buffer;
+	__u32 zero = 0, len;
+	struct read_scratch *scratch = bpf_map_lookup_elem(&read_scratch, &zero);
+	struct request_read_event *e = &scratch->event;
+	struct user_buffers buffers = {};
 
-	if (!e)
+	if (!scratch)
 		return;
 	fill_header(&e->h, EVENT_REQUEST_READ, t, now);
 	bpf_get_current_comm(e->h.comm, COMM_LEN);
@@ -236,12 +269,8 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 	e->local_port = 0;
 	fill_addresses(e, sk);
 
-	buffer = user_buffer(&len);
-	if (len > REQUEST_HEAD)
-		len = REQUEST_HEAD;
-	barrier_var(len);
-	if (!buffer || len > REQUEST_HEAD || bpf_probe_read_user(e->head, len, (void *)buffer))
-		len = 0;
+	user_buffers(&buffers, bytes);
+	len = copy_head(e->head, &buffers, bytes);
 	e->head_len = len;
 	len += __builtin_offsetof(struct request_read_event, head);
 	if (len > sizeof(*e))
@@ -401,9 +430,11 @@ int BPF_PROG(request_recv, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-/* before Linux 6.3 */
-SEC("fexit/sock_recvmsg")
-int BPF_PROG(request_recv_fexit, struct socket *socket, void *msg, int flags, int ret)
+/*
+ * Before Linux 6.3. sock_recvmsg() and sock_sendmsg() would do, but compilers inline them into the
+ * system calls; what they call through a pointer is always a function.
+ */
+static __always_inline int received_on(struct socket *socket, int ret, int flags)
 {
 	struct sock *sk = socket->sk;
 
@@ -412,19 +443,39 @@ int BPF_PROG(request_recv_fexit, struct socket *socket, void *msg, int flags, in
 	return 0;
 }
 
+SEC("fexit/inet_recvmsg")
+int BPF_PROG(request_recv_inet, struct socket *socket, void *msg, unsigned long size, int flags,
+	     int ret)
+{
+	return received_on(socket, ret, flags);
+}
+
+SEC("fexit/inet6_recvmsg")
+int BPF_PROG(request_recv_inet6, struct socket *socket, void *msg, unsigned long size, int flags,
+	     int ret)
+{
+	return received_on(socket, ret, flags);
+}
+
+SEC("fexit/unix_stream_recvmsg")
+int BPF_PROG(request_recv_unix, struct socket *socket, void *msg, unsigned long size, int flags,
+	     int ret)
+{
+	return received_on(socket, ret, flags);
+}
+
 /* The first bytes of an answer. */
 static __always_inline void answered(struct conn *c, int ret)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &c->tid);
-	__u32 bytes = ret;
-	__u64 buffer;
+	struct user_buffers buffers = {};
 
 	if (t && t->born == c->born && t->open_requests)
 		t->open_requests--;
 	c->phase = PHASE_SENT;
-	buffer = user_buffer(&bytes);
-	if (buffer && bytes >= ANSWER_HEAD &&
-	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffer))
+	user_buffers(&buffers, ret);
+	if (ret >= ANSWER_HEAD && buffers.at[0].len >= ANSWER_HEAD &&
+	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffers.at[0].base))
 		c->answer_len = ANSWER_HEAD;
 }
 
@@ -456,15 +507,40 @@ int BPF_PROG(request_send, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-/* before Linux 6.3; sendfile() passes it by there */
-SEC("fexit/sock_sendmsg")
-int BPF_PROG(request_send_fexit, struct socket *socket, void *msg, int ret)
+/* Before Linux 6.3, as above. */
+static __always_inline int sent_on(struct socket *socket, int ret)
 {
 	struct sock *sk = socket->sk;
 
 	if (sk)
 		sent(sk, ret);
 	return 0;
+}
+
+SEC("fexit/inet_sendmsg")
+int BPF_PROG(request_send_inet, struct socket *socket, void *msg, unsigned long size, int ret)
+{
+	return sent_on(socket, ret);
+}
+
+SEC("fexit/inet6_sendmsg")
+int BPF_PROG(request_send_inet6, struct socket *socket, void *msg, unsigned long size, int ret)
+{
+	return sent_on(socket, ret);
+}
+
+SEC("fexit/unix_stream_sendmsg")
+int BPF_PROG(request_send_unix, struct socket *socket, void *msg, unsigned long size, int ret)
+{
+	return sent_on(socket, ret);
+}
+
+/* sendfile() and splice(), which have a way of their own before Linux 6.5 */
+SEC("fexit/inet_sendpage")
+int BPF_PROG(request_sendpage, struct socket *socket, void *page, int offset, unsigned long size,
+	     int flags, long ret)
+{
+	return sent_on(socket, ret);
 }
 
 /* accept() has given the current thread a connection. */

@@ -88,11 +88,11 @@ def during(rows, case):
 
 def check_waits(check, said, seen):
     wanted = {
-        "sleep": ("sleep", 50),
-        "poll": ("poll_wait", 40),
-        "lock": ("lock_wait", 50),
-        "pipe": ("pipe_ipc", 25),
-        "peer": ("net_read", 35),
+        "sleep": ("sleep", 200),
+        "poll": ("poll_wait", 200),
+        "lock": ("lock_wait", 200),
+        "pipe": ("pipe_ipc", 200),
+        "peer": ("net_read", 200),
         "child": ("child_wait", 1),
     }
     for name, (state, at_least) in wanted.items():
@@ -104,12 +104,20 @@ def check_waits(check, said, seen):
         slept = row["duration_ns"] - row["runnable_ns"]
         took = case["end"] - case["start"]
         detail = f"{row['state']} {slept / MS:.2f} of {took / MS:.2f} ms, waker {row['waker_tid']}"
-        right = row["state"] == state and at_least * MS - MS / 2 <= slept <= took
+        # The emulator may pause between a timer's start and the thread's leaving its CPU.
+        right = row["state"] == state and at_least * 0.8 * MS <= slept <= took
         check(f"wait {name}", right, detail)
         # A timer wakes in an interrupt: whoever that interrupted had nothing to do with it.
         waker = 0 if name in ("sleep", "poll") else case.get("waker")
         if waker is not None:
-            check(f"waker {name}", row["waker_tid"] == waker, f"{row['waker_tid']}, not {waker}")
+            check(
+                f"waker {name}", row["waker_tid"] == waker, f"{row['waker_tid']}, should be {waker}"
+            )
+    begin, end = said["busy"]["start"], said["busy"]["end"]
+    rows = [row for row in seen["waits"] if row["tid"] == said["busy"]["tid"]]
+    rows = [row for row in rows if begin <= row["start_time"] <= end and row["state"] == "sleep"]
+    wakers = [row["waker_thread"] for row in rows if row["waker_tid"]]
+    check("wakers busy", len(rows) >= 15 and not wakers, f"{len(rows)} sleeps, woken by {wakers}")
     row = during(seen["waits"], said["peer"])
     check("peer", row and row["peer"] == said["peer"]["peer"], row and row["peer"])
 
@@ -126,7 +134,7 @@ def check_python(check, said, seen):
 
 
 def check_quota(check, case, seen):
-    rows = [row for row in seen["thread_states"] if row["tid"] == case["tid"]]
+    rows = [row for row in seen["thread_states"] if row["tid"] == case["child"]]
     cells = collections.Counter()
     for row in rows:
         cells.update(ledger(row))
@@ -166,7 +174,9 @@ def check_requests(check, cases, seen):
         if not 19 * MS <= ledger(row)["sleep"] <= row["handler_ns"]:
             problems.append(f"sleep {ledger(row)['sleep'] / MS:.2f} ms")
         answer = (row["method"], row["status"], row["bytes_out"], row["tid"], row["sent_tid"])
-        if answer != ("GET", 200, 40, case["tid"], case["tid"]):
+        # What sendfile() sends never was in the process's memory.
+        status = 0 if case["path"].endswith("sendfile") else 200
+        if answer != ("GET", status, 40, case["tid"], case["tid"]):
             problems.append(f"{answer}")
         detail = " + ".join(f"{phase / MS:.2f}" for phase in phases) + " ms"
         check(name, not problems, "; ".join([detail, *problems]))

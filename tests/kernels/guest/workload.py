@@ -3,17 +3,17 @@
 It begins when a line arrives on standard input, and ends after all cases.
 """
 
-import ctypes
 import gc
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import threading
 import time
 
-LIBC = ctypes.CDLL(None, use_errno=True)
+SPIN = ["python3", "-I", "-S", "-c", "while True: pass"]
 OUT = threading.Lock()
 
 
@@ -36,14 +36,14 @@ def in_thread(name, action, *args):
 
 
 def sleeps():
-    timed("sleep", lambda: time.sleep(0.05))
+    timed("sleep", lambda: time.sleep(0.2))
 
 
 def polls():
     poll = select.poll()
     reader, _writer = os.pipe()
     poll.register(reader, select.POLLIN)
-    timed("poll", lambda: poll.poll(40))
+    timed("poll", lambda: poll.poll(200))
 
 
 def locks():
@@ -52,7 +52,7 @@ def locks():
     def hold():
         with lock:
             held.set()
-            time.sleep(0.06)
+            time.sleep(0.2)
 
     holder = in_thread("holder", hold)
     held.wait()
@@ -64,7 +64,7 @@ def pipes():
     reader, writer = os.pipe()
 
     def write():
-        time.sleep(0.03)
+        time.sleep(0.2)
         os.write(writer, b"x")
 
     thread = in_thread("writer", write)
@@ -80,7 +80,7 @@ def peers():
         def answer():
             connection, _ = server.accept()
             with connection:
-                time.sleep(0.04)
+                time.sleep(0.2)
                 connection.send(b"x")
 
         thread = in_thread("peer", answer)
@@ -94,53 +94,58 @@ def children():
     timed("child", lambda: os.waitpid(child, 0))
 
 
+def busy():
+    """Short sleeps while both CPUs compute: the timer always interrupts somebody."""
+    spinners = [os.posix_spawn(sys.executable, SPIN, os.environ) for _ in range(2)]
+    time.sleep(0.3)
+    start = time.time_ns()
+    for _ in range(20):
+        time.sleep(0.003)
+    tell("busy", start, time.time_ns())
+    for spinner in spinners:
+        os.kill(spinner, signal.SIGKILL)
+        os.waitpid(spinner, 0)
+
+
 def quota():
     """Needs the whole CPU, may have a fifth of it."""
     group = "/sys/fs/cgroup/quota"
     os.mkdir(group)
     with open(f"{group}/cpu.max", "w") as file:
         file.write("20000 100000")
+    start = time.time_ns()
     child = os.fork()
     if child == 0:
         with open(f"{group}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
-        start = time.time_ns()
         while time.time_ns() - start < 600_000_000:
             pass
-        end = time.time_ns()
-        with open(f"{group}/cpu.stat") as file:
-            stat = dict(line.split() for line in file)
-        throttled = int(stat["throttled_usec"]) * 1000
-        tell("quota", start, end, throttled=throttled, periods=int(stat["nr_throttled"]))
         os._exit(0)
     os.waitpid(child, 0)
+    with open(f"{group}/cpu.stat") as file:
+        stat = dict(line.split() for line in file)
+    throttled, periods = int(stat["throttled_usec"]) * 1000, int(stat["nr_throttled"])
+    tell("quota", start, time.time_ns(), child=child, throttled=throttled, periods=periods)
 
 
 def gil():
     """A sibling computes in one long C call that keeps the GIL."""
     numbers = list(range(1_000_000))
-    started = threading.Event()
+    sibling = {}
 
     def compute():
-        started.set()
-        start = time.time_ns()
+        sibling["tid"] = threading.get_native_id()
         sum(numbers)
-        tell("gil_holder", start, time.time_ns())
 
-    thread = in_thread("computes", compute)
-    # Woken by set(), it must wait until the sibling lets the GIL go.
-    timed("gil", started.wait, holder=thread.native_id)
-    thread.join()
+    begin = time.time_ns()
+    in_thread("computes", compute).join()
+    tell("gil", begin, time.time_ns(), holder=sibling["tid"])
 
 
 def collects():
     ballast = [[] for _ in range(300_000)]
     timed("gc", gc.collect)
     del ballast
-
-
-class Iovec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_char_p), ("len", ctypes.c_size_t)]
 
 
 def respond(connection, read, write):
@@ -214,9 +219,24 @@ def request(server, family, path, read, write):
         thread.join()
 
 
+CASES = (
+    sleeps,
+    polls,
+    locks,
+    pipes,
+    peers,
+    children,
+    busy,
+    gil,
+    collects,
+    requests,
+    quota,
+)
+
+
 def main():
     os.read(0, 16)
-    for case in (sleeps, polls, locks, pipes, peers, children, gil, collects, requests, quota):
+    for case in CASES:
         in_thread(case.__name__, case).join()
     tell("end", 0, 0)
     os.read(0, 16)
