@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -18,12 +17,10 @@ KEPT = 1 << 2 | 1 << 19 | 1 << 38 | 1 << 39 | 1 << 40
 READ = 1 << 2
 
 
-@pytest.mark.parametrize("words", [["up", *any_ports()], ["agent"], ["run", "--", "touch"]])
+@pytest.mark.parametrize("words", [["up", *any_ports()], ["agent"], ["run", "--", "touch", "mark"]])
 def test_no_root(underspan, place, words):
     os.chmod(place, 0o777)
-    mark = place / "mark"
-    said = underspan(*words, *([mark] if "run" in words else []), "--data", place / "data", before=NOBODY) \
-        if "run" not in words else underspan("run", "--data", place / "data", "--", "touch", mark, before=NOBODY)
+    said = underspan("--data", place / "data", *words, before=NOBODY, cwd=place)
     said.failed("needs root", "sudo")
     assert said.seconds < 15
     # Nothing was begun: no store, no command that runs unwatched.
@@ -91,11 +88,14 @@ def test_root_is_dropped_and_all_is_still_seen(underspan, place, command):
         assert capabilities(host, "CapPrm") in (0, READ)
 
         # Programs seen for the first time after the drop.
-        for number, python in enumerate(pythons()):
-            watched(underspan, data, place / f"py-{number}", python)
+        found = pythons()
+        started = [start(python, place / f"py-{number}") for number, python in enumerate(found)]
+        for python, process in zip(found, started):
+            check(underspan, data, python, process)
         stopped = going.process.send_signal(2) or going.wait()
         assert stopped.status == 0, stopped
     rungs = {row["gc_rung"] for row in underspan.sql(data, "SELECT DISTINCT gc_rung FROM processes")}
+    print("collections seen by", rungs)
     assert rungs - {"none", ""}, "no collection was seen by any rung"
 
 
@@ -113,40 +113,33 @@ threads = [threading.Thread(target=job, name='job-%d' % n) for n in range(2)]
 """
 
 
-def watched(underspan, data, binary, python) -> None:
-    """Runs a binary that nobody has seen before: a link to an interpreter, under a name of its own."""
-    wrapper = binary.with_suffix(".sh")
-    wrapper.write_text(f'#!/bin/sh\nexec -a {binary.name} {python} "$@"\n')
-    name = binary.name
-    done = subprocess.Popen([binary_for(python, binary), "-c", WORKLOAD, name])
+def start(python: str, link: pathlib.Path) -> subprocess.Popen:
+    """An interpreter under another name, by which its process is selected."""
+    link.symlink_to(os.path.realpath(python))
+    return subprocess.Popen([link, "-c", WORKLOAD, link.name])
+
+
+def check(underspan, data, python: str, process: subprocess.Popen) -> None:
+    """Whether all was seen of it."""
     try:
-        assert done.wait(60) == 0
+        assert process.wait(120) == 0
     finally:
-        if done.poll() is None:
-            done.kill()
-    pid = done.pid
+        process.kill()
+    of_it = f"WHERE pid = {process.pid}"
 
     def row():
-        rows = underspan.sql(data, f"SELECT * FROM processes WHERE pid = {pid} AND python != '' ORDER BY seen DESC")
-        return rows and rows[0]
+        query = f"SELECT * FROM processes {of_it} AND python != '' ORDER BY seen DESC"
+        return next(iter(underspan.sql(data, query)), None)
 
-    process = until(f"{python} is watched", row)
-    assert process["gil"] == "seen", process
-    query = f"SELECT DISTINCT thread FROM thread_states WHERE pid = {pid}"
-    names = until("names", lambda: {row["thread"] for row in underspan.sql(data, query)} & {"job-0", "job-1"})
-    assert names == {"job-0", "job-1"}, (python, names)
-    waits = underspan.sql(data, f"SELECT count() AS n FROM gil_wait WHERE pid = {pid}")
-    assert int(waits[0]["n"]) > 0, process
-    if process["gc_rung"] not in ("none", ""):
-        query = f"SELECT count() AS n FROM gc_pause WHERE pid = {pid}"
-        until(f"collections by {process['gc_rung']} of {python}", lambda: int(underspan.sql(data, query)[0]["n"]))
-
-
-def binary_for(python: str, place: pathlib.Path) -> str:
-    """The interpreter under another name, so that the process is selected by it."""
-    # A copy would not find its library: a link does, through its real path.
-    place.symlink_to(os.path.realpath(python))
-    return str(place)
+    seen = until(f"{python} is watched", row)
+    assert seen["gil"] == "seen", seen
+    query = f"SELECT DISTINCT thread FROM thread_states {of_it} AND thread LIKE 'job-%'"
+    until(f"thread names of {python}", lambda: len(underspan.sql(data, query)) == 2)
+    waits = f"SELECT count() AS n FROM gil_wait {of_it}"
+    until(f"waits for the GIL of {python}", lambda: int(underspan.sql(data, waits)[0]["n"]))
+    if seen["gc_rung"] not in ("none", ""):
+        pauses = f"SELECT count() AS n FROM gc_pause {of_it}"
+        until(f"collections by {seen['gc_rung']}", lambda: int(underspan.sql(data, pauses)[0]["n"]))
 
 
 def test_keep_root(underspan, place):
@@ -184,4 +177,3 @@ def test_what_root_left_is_taken_over(underspan, place):
         with underspan.going("agent", "--data", data, "--comm", "no-such") as going:
             going.wait_for("watching")
     assert int(underspan.sql(data, "SELECT count() AS n FROM requests")[0]["n"]) == 4
-    shutil.rmtree(data)

@@ -1,0 +1,235 @@
+"""Stores that are away, wrong, old, new, locked, full; ports that are taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from fakes import answering, silent, version
+from harness import HERE, any_ports, closed_port, occupied_port, until
+
+# Commands that need a store, each of which must not begin its work without one.
+WRITERS = [["up", *any_ports()[:-2]], ["agent"], ["server", *any_ports()[:-2]], ["run", "--", "touch", "mark"]]
+READERS = [["requests"], ["sql", "SELECT 1"]]
+
+
+@pytest.mark.parametrize("words", WRITERS)
+def test_nobody_there(underspan, place, words):
+    url = f"http://127.0.0.1:{closed_port()}"
+    said = underspan("--store", url, "--data", place / "data", *words, cwd=place)
+    said.failed(f"the store at {url}", "cannot be reached", "refused", "start it, or name another one with --store")
+    assert said.seconds < 15
+    assert not (place / "mark").exists()
+
+
+@pytest.mark.parametrize("words", WRITERS[1:] + READERS)
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((version("20.1.2.3"),), "is ClickHouse 20.1.2.3; Underspan needs 24.3 or newer: upgrade it"),
+        ((b"<!doctype html><title>Welcome to nginx!</title>",), "is not ClickHouse's HTTP interface"),
+        ((b"",), "is not ClickHouse's HTTP interface"),
+        ((b"\xff" * 5000,), "is not ClickHouse's HTTP interface"),
+        ((b"<html>not found</html>", 404), "is not ClickHouse's HTTP interface"),
+        ((b"<html>bad gateway</html>", 502), "cannot take this now"),
+    ],
+    ids=["old", "html", "empty", "rubbish", "404", "502"],
+)
+def test_something_else_answers(underspan, place, words, answer, message):
+    with answering(*answer) as url:
+        said = underspan("--store", url, "--data", place / "data", *words, cwd=place)
+    said.failed(url, message)
+    assert not (place / "mark").exists()
+
+
+def test_it_never_answers(underspan, place):
+    with silent() as url:
+        said = underspan("requests", "--store", url)
+        said.failed(f"the store at {url} did not answer within")
+        said = underspan("agent", "--store", url, "--data", place / "data")
+        said.failed(f"the store at {url} did not answer within")
+        # Ctrl-C does not wait for it.
+        with underspan.going("agent", "--store", url, "--data", place / "data") as agent:
+            time.sleep(2)
+            agent.send(signal.SIGINT)
+            assert agent.wait(5).status == 130
+
+
+def test_wrong_password(underspan, recorded):
+    with serving(underspan, recorded) as (_, address, _):
+        for user in ("", "default:wrong@", "somebody:x@"):
+            url = address.replace("http://", f"http://{user}") + "/default"
+            for words in (["requests"], ["agent"]):
+                said = underspan(*words, "--store", url, "--data", recorded.parent / "other")
+                said.failed("refused user", "http://user:password@host:8123/database")
+                assert "wrong" not in said.err
+
+
+class serving:
+    """A server on a folder: yields it, its store's address and token."""
+
+    def __init__(self, underspan, data, port=0):
+        where = ["--no-otlp", "--api", "127.0.0.1:0", "--store-port", port]
+        self.data, self.context = data, underspan.going("server", "--data", data, *where)
+
+    def __enter__(self):
+        server = self.context.__enter__()
+        server.wait_for("API at")
+        address = json.loads((self.data / "endpoint.json").read_text())["url"]
+        return server, address, (self.data / "token").read_text().strip()
+
+    def __exit__(self, *failure):
+        return self.context.__exit__(*failure)
+
+
+def test_a_newer_underspan_made_the_tables(underspan, place):
+    data = place / "data"
+    assert underspan("run", "--data", data, "--", "true").status == 0
+    said = underspan(
+        "sql", "--data", data, "INSERT INTO schema_migrations (component, version, description) VALUES ('gc', 99, '')"
+    )
+    assert said.status == 0, said
+    for words in (["run", "--", "touch", "mark"], ["agent"], ["server"]):
+        said = underspan("--data", data, *words, cwd=place)
+        said.failed("'gc' is at version 99", "a newer one made it; upgrade this one")
+    assert not (place / "mark").exists()
+
+
+def test_folder_locked_by_another_process(underspan, place):
+    """Somebody holds the lock and serves nobody."""
+    data = place / "data"
+    data.mkdir()
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
+            "fcntl.flock(f, fcntl.LOCK_EX); os.write(f, b'%d\\n' % os.getpid()); print(flush=True); time.sleep(120)",
+            data / "lock",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        holder.stdout.readline()
+        for words in (["run", "--", "touch", "mark"], ["server"], ["requests"]):
+            said = underspan("--data", data, *words, cwd=place)
+            said.failed(f"data folder {data} is in use by process {holder.pid}", "choose another folder")
+        assert not (place / "mark").exists()
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_folder_not_writable(underspan, place):
+    """Not even for root: read-only."""
+    data = place / "ro" / "data"
+    (place / "ro").mkdir()
+    before = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o ro none "$0"; exec "$@"', place / "ro"]
+    for words in (["run", "--", "touch", "mark"], ["agent"], ["up", *any_ports()], ["server"]):
+        said = underspan("--data", data, *words, before=before, cwd=place)
+        said.failed(str(data), "ead-only file system")
+    assert not (place / "mark").exists()
+    (place / "file").write_text("")
+    said = underspan("--data", place / "file" / "data", "agent")
+    said.failed(str(place / "file"), "ot a directory")
+
+
+def test_spool_used_by_another_agent(underspan, place):
+    data = place / "data"
+    with underspan.going("agent", "--data", data, "--comm", "no-such") as agent:
+        agent.wait_for("watching")
+        said = underspan("--data", data, "run", "--", "touch", "mark", cwd=place)
+        said.failed(f"{data}/spool", f"pid {agent.pid}", "choose another")
+        assert not (place / "mark").exists()
+
+
+@pytest.mark.parametrize(("option", "command"), [
+    ("--api", "up"), ("--otlp-grpc", "up"), ("--otlp-http", "up"), ("--store-port", "up"),
+    ("--api", "server"), ("--otlp-grpc", "server"), ("--otlp-http", "server"), ("--store-port", "server"),
+])
+def test_port_in_use(underspan, place, option, command):
+    with occupied_port() as port:
+        words = any_ports()
+        words[words.index(option) + 1] = str(port) if option == "--store-port" else f"127.0.0.1:{port}"
+        said = underspan(command, "--data", place / "data", *words)
+    said.failed(f"port {port}", "in use", option)
+    assert said.seconds < 30
+
+
+def test_store_away_in_the_middle(underspan, place):
+    """The rows of the meantime are in the spool, then in the store: each once."""
+    data, spool = place / "data", place / "spool"
+    with serving(underspan, data) as (_, address, token):
+        port = int(address.rpartition(":")[2])
+    url = f"http://default:{token}@127.0.0.1:{port}/default"
+    service = [sys.executable, HERE / "service.py", "--requests", "240", "--every", "0.05"]
+    first = serving(underspan, data, port)
+    first.__enter__()
+    words = ["run", "--store", url, "--spool", spool, "--data", place / "none", "--", *service]
+    with underspan.going(*words) as run:
+        run.wait_for("port ")
+        time.sleep(2)
+        first.__exit__(None, None, None)
+        run.wait_for("they go to the spool", 30)
+        assert list(spool.glob("*.segment"))
+        time.sleep(2)
+        with serving(underspan, data, port):
+            said = run.wait()
+            assert said.status == 0, said
+            rows = underspan("sql", "--store", url, "--json", "SELECT count() AS n, uniqExact(request_id) AS u, uniqExact(path) AS p FROM requests").rows()[0]
+    assert {name: int(value) for name, value in rows.items()} == {"n": 240, "u": 240, "p": 240}, said
+    assert not list(spool.glob("*.segment"))
+
+
+def test_store_away_until_the_end(underspan, place):
+    """What was seen waits in the spool, and the next run sends it."""
+    data, spool = place / "data", place / "spool"
+    service = [sys.executable, HERE / "service.py", "--requests", "60", "--every", "0.05"]
+    first = serving(underspan, data)
+    _, address, token = first.__enter__()
+    url = f"http://default:{token}@{address.removeprefix('http://')}/default"
+    rest = ["--spool", spool, "--data", place / "none"]
+    with underspan.going("run", "--store", url, *rest, "--", *service) as run:
+        run.wait_for("port ")
+        first.__exit__(None, None, None)
+        said = run.wait()
+    assert said.status == 0, said
+    assert "rows wait in the spool" in said.err, said
+    with serving(underspan, data, int(address.rpartition(":")[2])):
+        assert underspan("run", "--store", url, *rest, "--", "sleep", "3").status == 0
+        rows = underspan("sql", "--store", url, "--json", "SELECT count() AS n, uniqExact(path) AS p FROM requests").rows()
+    assert (int(rows[0]["n"]), int(rows[0]["p"])) == (60, 60)
+    assert not list(spool.glob("*.segment"))
+
+
+def test_disk_full_for_the_spool(underspan, place):
+    """The oldest rows go, counted; the command runs on and the loss is in the store."""
+    data, spool = place / "data", place / "spool"
+    spool.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", spool], check=True)
+    service = [sys.executable, HERE / "service.py", "--requests", "900", "--every", "0.01"]
+    first = serving(underspan, data)
+    _, address, token = first.__enter__()
+    port = int(address.rpartition(":")[2])
+    url = f"http://default:{token}@127.0.0.1:{port}/default"
+    try:
+        with underspan.going("run", "--store", url, "--spool", spool, "--data", place / "none", "--", *service) as run:
+            run.wait_for("port ")
+            first.__exit__(None, None, None)
+            until("the disk is full", lambda: os.statvfs(spool).f_bavail * os.statvfs(spool).f_frsize < 32 << 10, 30)
+            time.sleep(1)
+            with serving(underspan, data, port):
+                said = run.wait()
+                assert said.status == 0, said
+                query = "SELECT (SELECT count() FROM requests) AS kept, (SELECT sum(count) FROM lost_events WHERE tracker = 'agent' AND endsWith(reason, 'requests')) AS lost"
+                row = underspan("sql", "--store", url, "--json", query).rows()[0]
+    finally:
+        subprocess.run(["umount", "-l", spool], check=True)
+    kept, lost = int(row["kept"]), int(row["lost"])
+    assert lost > 0, (row, said)
+    assert kept + lost == 900, (row, said)
