@@ -237,7 +237,10 @@ static __always_inline __u32 copy_head(__u8 *head, const struct user_buffers *b,
 			n = b->at[i].len;
 		if (n > REQUEST_HEAD)
 			n = REQUEST_HEAD;
-		if (!n || copied >= REQUEST_HEAD)
+		/* Or the compiler derives bounds that the verifier does not see. */
+		barrier_var(n);
+		barrier_var(copied);
+		if (!n || n > REQUEST_HEAD || copied >= REQUEST_HEAD)
 			break;
 		if (bpf_probe_read_user(head + copied, n, (void *)b->at[i].base))
 			break;
