@@ -35,6 +35,10 @@ truth: setup ## Compare what Underspan says with injected delays; write docs/acc
 bench: setup ## Measure what Underspan costs; write docs/benchmarks.md (root; QUICK=1: a smoke test; ONLY=PART: one part)
 	$(PYTHON) benches $(if $(filter 1,$(QUICK)),--quick) $(ONLY:%=--only %) --report docs/benchmarks.md
 
+.PHONY: kernels
+kernels: ## Boot Debian's kernels 6.1 and 6.12 in qemu and check there what the agent says
+	python3 tests/kernels
+
 .PHONY: lint
 lint: ## Formatters and linters, changing nothing
 	cargo fmt --all --check

@@ -148,40 +148,57 @@ def collects():
     del ballast
 
 
-def respond(connection, read, write):
+HEAD, BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ok"
+
+
+def answer(connection, write):
     fd = connection.fileno()
-    request = {
+    if write == "sendfile":  # as servers do it for a download
+        connection.send(HEAD)
+        with open("/tmp/body", "wb") as file:
+            file.write(BODY)
+        with open("/tmp/body", "rb") as file:
+            os.sendfile(fd, file.fileno(), 0, len(BODY))
+        return
+    {
+        "send": lambda: connection.send(HEAD + BODY),
+        "write": lambda: os.write(fd, HEAD + BODY),
+        "sendmsg": lambda: connection.sendmsg([HEAD, BODY]),
+        "writev": lambda: os.writev(fd, [HEAD, BODY]),
+    }[write]()
+
+
+def serve(connection, read, write, path, timing):
+    """Reads a request, works for 20 ms and answers it."""
+    fd = connection.fileno()
+    timing["read_from"] = time.time_ns()
+    {
         "recv": lambda: connection.recv(4096),
         "read": lambda: os.read(fd, 4096),
         "recvmsg": lambda: connection.recvmsg(4096),
         "readv": lambda: os.readv(fd, [bytearray(4096)]),
-    }[read]
-    timing = {"read_from": time.time_ns()}
-    request()
+    }[read]()
     timing["read_to"] = time.time_ns()
     time.sleep(0.02)
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     timing["sent_from"] = time.time_ns()
-    if write == "sendfile":
-        with open("/tmp/answer", "wb") as file:
-            file.write(answer)
-        with open("/tmp/answer", "rb") as file:
-            os.sendfile(fd, file.fileno(), 0, len(answer))
-    else:
-        {
-            "send": lambda: connection.send(answer),
-            "write": lambda: os.write(fd, answer),
-            "sendmsg": lambda: connection.sendmsg([answer]),
-            "writev": lambda: os.writev(fd, [answer]),
-        }[write]()
+    answer(connection, write)
     timing["sent_to"] = time.time_ns()
-    return timing
+    tell("request", 0, 0, path=path, **timing)
+
+
+def ask(client, path, timing):
+    timing["ask_from"] = time.time_ns()
+    client.send(f"GET {path}?q=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    timing["ask_to"] = time.time_ns()
 
 
 def requests():
-    """One connection after another, each read and answered through other system calls. Every one
-    waits 30 ms to be accepted and 20 ms for a thread."""
-    families = [("inet", socket.AF_INET, "127.0.0.1"), ("inet6", socket.AF_INET6, "::1")]
+    """One connection after another, each read and answered through other system calls."""
+    families = [
+        ("inet", socket.AF_INET, ("127.0.0.1", 0)),
+        ("inet6", socket.AF_INET6, ("::1", 0)),
+        ("unix", socket.AF_UNIX, "/tmp/socket"),
+    ]
     calls = [
         ("recv", "send"),
         ("read", "write"),
@@ -189,34 +206,43 @@ def requests():
         ("readv", "writev"),
         ("recv", "sendfile"),
     ]
-    for family, number, host in families:
-        with socket.create_server((host, 0), family=number) as server:
+    for family, number, address in families:
+        with socket.create_server(address, family=number) as server:
             for read, write in calls:
-                request(server, number, f"/{family}/{read}/{write}", read, write)
+                with socket.socket(number) as client:
+                    connection(server, client, f"/{family}/{read}/{write}", read, write)
 
 
-def request(server, family, path, read, write):
+def connection(server, client, path, read, write):
+    """The first request waits 30 ms to be accepted and 20 ms for a thread. The second, on the same
+    connection, comes 30 ms after the first answer."""
     timing = {}
-    with socket.socket(family) as client:
-        timing["connect_from"] = time.time_ns()
-        client.connect(server.getsockname()[:2])
-        client.send(f"GET {path}?q=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        timing["asked"] = time.time_ns()
-        time.sleep(0.03)
-        timing["accept_from"] = time.time_ns()
-        connection, _ = server.accept()
-        timing["accept_to"] = time.time_ns()
+    client.connect(server.getsockname())
+    ask(client, path, timing)
+    time.sleep(0.03)
+    timing["accept_from"] = time.time_ns()
+    accepted, _ = server.accept()
+    timing["accept_to"] = time.time_ns()
+    again = {}
 
-        def serve():
-            with connection:
-                start = time.time_ns()
-                timing.update(respond(connection, read, write))
-                tell("request", start, time.time_ns(), path=path, **timing)
+    def both():
+        with accepted:
+            serve(accepted, read, write, path, timing)
+            serve(accepted, read, write, f"{path}/again", again)
 
-        time.sleep(0.02)
-        thread = in_thread("serves", serve)
-        client.recv(4096)
-        thread.join()
+    time.sleep(0.02)
+    thread = in_thread("serves", both)
+    wait_for_answer(client)
+    time.sleep(0.03)
+    ask(client, f"{path}/again", again)
+    wait_for_answer(client)
+    thread.join()
+
+
+def wait_for_answer(client):
+    got = b""
+    while not got.endswith(BODY):
+        got += client.recv(4096)
 
 
 CASES = (
