@@ -49,7 +49,7 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) measure_bpf: bool,
     /// CPU the agent may use before it leaves out rows of waits below 50 ms, in % of one CPU
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 20.0)]
     pub(crate) max_cpu: f64,
     /// Memory the agent may use before it does so, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
