@@ -15,8 +15,8 @@ from bench.settings import Settings
 TITLE = "explain over ten million rows"
 NOTES = [
     "Half an hour of eight workers of sixteen threads each, 800 requests a second together: waits, seconds of threads, "
-    "requests, GIL waits, collections and spans, durations log-normal. Ids are drawn at random. Warm: the store is "
-    "up, and has answered before. Cold: the command starts the embedded store itself, after the page cache was emptied.",
+    "requests, GIL waits, collections and spans, durations log-normal. Ids are drawn at random. Warm: the store is up, "
+    "and has answered before. Cold: the command starts the embedded store itself, after the page cache was emptied.",
 ]
 MINUTES = 30
 PIDS, THREADS = 8, 16
