@@ -303,7 +303,7 @@ mod any_bytes {
     }
 
     proptest! {
-        #![proptest_config(super::support::cases(1_500))]
+        #![proptest_config(super::support::cases(400))]
 
         #[test]
         fn never_make_a_decoder_panic(records in proptest::collection::vec(record(), 1..12)) {

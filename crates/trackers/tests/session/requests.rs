@@ -1,7 +1,8 @@
 //! Windows of requests to a real server, over TCP and over a Unix socket.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -110,4 +111,55 @@ fn a_silent_client_is_no_handoff() {
     assert_eq!(row.u64("accept_queue_ns"), 0);
     assert!(row.u64("handoff_ns") < 20 * MS, "{row:?}");
     assert!(row.u64("accept_to_read_ns") > 300 * MS, "the raw figure has the silence: {row:?}");
+}
+
+#[test]
+fn a_half_closed_client_still_gets_its_answer() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    let start = Instant::now();
+    stream.write_all(b"GET /half HTTP/1.0\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(b"ok"));
+    let asked = start.elapsed();
+    check(&watcher.row("requests", |row| row.text("path") == "/half"), asked);
+}
+
+fn reset_on_close(stream: &TcpStream) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the descriptor is open, and the option's value is a linger of the size it states.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn a_client_that_resets_before_the_answer() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    // The server waits to read this, so the request is read at once.
+    std::thread::sleep(Duration::from_millis(120));
+    stream.write_all(b"GET /gone HTTP/1.1\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    reset_on_close(&stream);
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/gone");
+    assert_eq!((row.text("end"), row.u64("status")), ("reset", 0));
+    assert_eq!((row.u64("bytes_out"), row.u64("sent_tid")), (0, 0));
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
 }

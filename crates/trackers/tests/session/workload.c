@@ -32,6 +32,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -315,12 +316,24 @@ static void *exec_again(void *unused)
 
 static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
+/* In one buffer from TCP, in three from a Unix socket. */
+static long read_request(int connection)
+{
+	static __thread char request[4096];
+	struct iovec parts[] = { { request, 7 }, { request + 7, 9 }, { request + 16, 4000 } };
+	socklen_t len = sizeof(int);
+	int family;
+
+	getsockopt(connection, SOL_SOCKET, SO_DOMAIN, &family, &len);
+	return family == AF_UNIX ? readv(connection, parts, 3) :
+				   read(connection, request, sizeof(request));
+}
+
 /* Leaves connections in the queue for 40 ms, lets each request wait 20 ms for a thread, and takes
- * 30 ms to answer. Two requests a connection. */
+ * 30 ms to answer. */
 static void *serve(void *arg)
 {
 	int listener = (long)arg;
-	char request[4096];
 
 	for (;;) {
 		poll(&(struct pollfd){ .fd = listener, .events = POLLIN }, 1, -1);
@@ -328,7 +341,7 @@ static void *serve(void *arg)
 		int connection = accept(listener, NULL, NULL);
 
 		usleep(20000);
-		while (read(connection, request, sizeof(request)) > 0) {
+		while (read_request(connection) > 0) {
 			usleep(30000);
 			write(connection, answer, sizeof(answer) - 1);
 		}
@@ -404,6 +417,7 @@ int main(void)
 	char line[256];
 	int fd;
 
+	signal(SIGPIPE, SIG_IGN);
 	/* Nothing outlives the test. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	fd = memfd_create("locked", 0);
