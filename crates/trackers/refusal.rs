@@ -1,17 +1,26 @@
-//! What libbpf says: passed on to the log; and why the verifier refused a program, kept for the
-//! error.
+//! What libbpf says: passed on to the log; and which program the kernel refused and why, kept for
+//! whoever loads.
 
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::PrintLevel;
 
-static REFUSAL: Mutex<Option<String>> = Mutex::new(None);
+static LAST: Mutex<Option<Refusal>> = Mutex::new(None);
+
+/// A program that could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Its name.
+    pub(crate) program: String,
+    /// The verifier's last word, or an error's name.
+    pub(crate) why: String,
+}
 
 /// Takes libbpf's messages.
 pub(crate) fn print(level: PrintLevel, message: String) {
     let message = message.trim_end();
     if let Some(refusal) = refusal(message) {
-        *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
     }
     match level {
         PrintLevel::Warn => tracing::debug!(target: "libbpf", "{message}"),
@@ -19,24 +28,34 @@ pub(crate) fn print(level: PrintLevel, message: String) {
     }
 }
 
-/// Which program was refused last, and why. `None` if the verifier refused none.
-pub(crate) fn take() -> Option<String> {
-    REFUSAL.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// The refusal that was told last. `None` if there was none since the last call.
+pub(crate) fn take() -> Option<Refusal> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The verifier's last word, if this message has its log.
-fn refusal(message: &str) -> Option<String> {
-    let (program, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
-    let said = |line: &&str| {
-        !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("-- END ")
+/// An error is told first; then comes the verifier's log, if it was the verifier.
+fn refusal(message: &str) -> Option<Refusal> {
+    let (_, rest) = message.split_once("prog '")?;
+    let (program, rest) = rest.split_once("': ")?;
+    let why = match rest.strip_prefix("-- BEGIN PROG LOAD LOG --") {
+        Some(log) => {
+            let said = |line: &&str| {
+                !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("-- END ")
+            };
+            log.lines().map(str::trim).rfind(said)?
+        }
+        None => rest.strip_prefix("BPF program load failed: ")?,
     };
-    let reason = log.lines().map(str::trim).rfind(said)?;
-    Some(format!("{}{reason}", program.trim_start_matches("libbpf: ")))
+    Some(Refusal { program: program.to_owned(), why: why.to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::refusal;
+    use super::{Refusal, refusal};
+
+    fn found(message: &str) -> Option<(String, String)> {
+        refusal(message).map(|Refusal { program, why }| (program, why))
+    }
 
     #[test]
     fn the_verifiers_last_word_is_found() {
@@ -45,15 +64,24 @@ mod tests {
                        R1 pointer |= pointer prohibited\n\
                        processed 29 insns (limit 1000000) max_states_per_insn 0\n\
                        -- END PROG LOAD LOG --";
-        let said = "prog 'ledger_switch': R1 pointer |= pointer prohibited";
-        assert_eq!(refusal(message).as_deref(), Some(said));
+        let said = ("ledger_switch".to_owned(), "R1 pointer |= pointer prohibited".to_owned());
+        assert_eq!(found(message), Some(said));
+    }
+
+    #[test]
+    fn an_error_without_a_log_is_found() {
+        let message = "libbpf: prog 'request_accept_fexit': BPF program load failed: -EPERM";
+        let said = ("request_accept_fexit".to_owned(), "-EPERM".to_owned());
+        assert_eq!(found(message), Some(said));
     }
 
     #[test]
     fn other_messages_and_empty_logs_say_nothing() {
         let messages = [
-            "prog 'ledger_switch': BPF program load failed: -EACCES",
+            "prog 'x': failed to load: -EPERM",
             "prog 'x': -- BEGIN PROG LOAD LOG --\n\n-- END PROG LOAD LOG --",
+            "failed to load object 'underspan'",
+            "prog 'x",
             "",
         ];
         for message in messages {

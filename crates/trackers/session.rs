@@ -185,10 +185,10 @@ impl Session {
         preflight()?;
         let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, refusal::print)));
-        let object = load(options, &btf)?;
+        let (object, refused) = load(options, &btf)?;
 
         let mut links = Vec::new();
-        let hooks = attach_all(&object, &btf, &mut links)?;
+        let hooks = attach_all(&object, &btf, &refused, &mut links)?;
         let adopt = program(&object, "ledger_adopt")?
             .attach_iter_with_opts(libbpf_rs::IterOpts::None)
             .doing("attaching the task iterator")?;
@@ -461,19 +461,37 @@ fn preflight() -> Result<()> {
     Ok(())
 }
 
+/// Functions that the kernel knows and does not let programs trace, by program.
+type Refused = HashMap<String, String>;
+
 /// Loads the programs that this kernel has hooks for.
-fn load(options: &Options, btf: &Btf<'_>) -> Result<Object> {
-    // Kernels may know a function and still refuse to trace it: then do without.
-    match try_load(options, btf, true) {
-        Err(error) => {
-            tracing::debug!("loading with fentry and fexit: {error}");
-            try_load(options, btf, false)
+fn load(options: &Options, btf: &Btf<'_>) -> Result<(Object, Refused)> {
+    let mut refused = Refused::new();
+    loop {
+        let wanted = wanted(btf, &refused);
+        let error = match try_load(options, btf, &wanted) {
+            Ok(object) => return Ok((object, refused)),
+            Err(error) => error,
+        };
+        let refusal = refusal::take();
+        match refusal {
+            // There are other ways to hear of what it tells, or it can be done without.
+            Some(refusal) if wanted.get(refusal.program.as_str()) == Some(&true) => {
+                refused.insert(refusal.program, refusal.why);
+            }
+            Some(refusal) => {
+                return Err(Error::Load(format!("{}: {}", refusal.program, refusal.why)));
+            }
+            None => return Err(error),
         }
-        loaded => loaded,
     }
 }
 
-fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object> {
+fn try_load(
+    options: &Options,
+    btf: &Btf<'_>,
+    wanted: &HashMap<&'static str, bool>,
+) -> Result<Object> {
     let mut open =
         ObjectBuilder::default().open_memory(&OBJECT.0).doing("opening the BPF object")?;
     configure(&mut open, options, btf)?;
@@ -484,9 +502,8 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
             }
         }
     }
-    let wanted = wanted(btf, functions);
     for program in ALL.iter().flat_map(|tracker| tracker.hooks()).flat_map(|hook| hook.programs) {
-        if !wanted.contains(program.name) {
+        if !wanted.contains_key(program.name) {
             for mut open_program in open.progs_mut() {
                 if open_program.name() == program.name {
                     open_program.set_autoload(false);
@@ -494,27 +511,26 @@ fn try_load(options: &Options, btf: &Btf<'_>, functions: bool) -> Result<Object>
             }
         }
     }
-    open.load().map_err(|error| match (refusal::take(), error.kind()) {
-        (Some(why), _) => Error::Load(why),
-        // Who may load programs was asked before.
-        (None, libbpf_rs::ErrorKind::PermissionDenied) => {
+    // Who may load programs was asked before.
+    open.load().map_err(|error| match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => {
             Error::Load(format!("{error}: is the kernel locked down?"))
         }
-        (None, _) => Error::Load(error.to_string()),
+        _ => Error::Load(error.to_string()),
     })
 }
 
-/// The programs to load: of every hook those that may be attached. A BTF tracepoint that is there
-/// can be attached, so what comes after it is not needed.
-fn wanted(btf: &Btf<'_>, functions: bool) -> HashSet<&'static str> {
-    let mut wanted = HashSet::new();
+/// The programs to load, and whether each traces a function: of every hook those that may be
+/// attached. A BTF tracepoint that is there can be attached, so what comes after it is not needed.
+fn wanted(btf: &Btf<'_>, refused: &Refused) -> HashMap<&'static str, bool> {
+    let mut wanted = HashMap::new();
     for hook in ALL.iter().flat_map(|tracker| tracker.hooks()) {
         for program in hook.programs {
-            let function = matches!(program.attach, Attach::Fentry(_) | Attach::Fexit(_));
-            if available(program.attach, btf).is_err() || (function && !functions) {
+            if available(program.attach, btf).is_err() || refused.contains_key(program.name) {
                 continue;
             }
-            wanted.insert(program.name);
+            let function = matches!(program.attach, Attach::Fentry(_) | Attach::Fexit(_));
+            wanted.insert(program.name, function);
             if matches!(program.attach, Attach::BtfTracepoint(_)) {
                 break;
             }
@@ -568,7 +584,12 @@ fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
 }
 
 /// Attaches every hook by the best way that works.
-fn attach_all(object: &Object, btf: &Btf<'_>, links: &mut Vec<Link>) -> Result<Vec<HookStatus>> {
+fn attach_all(
+    object: &Object,
+    btf: &Btf<'_>,
+    refused: &Refused,
+    links: &mut Vec<Link>,
+) -> Result<Vec<HookStatus>> {
     let mut statuses = Vec::new();
     let mut attached = HashSet::new();
     for tracker in ALL {
@@ -581,7 +602,7 @@ fn attach_all(object: &Object, btf: &Btf<'_>, links: &mut Vec<Link>) -> Result<V
                     taken = Some(candidate.attach);
                     break;
                 }
-                match attach_one(object, btf, candidate) {
+                match attach_one(object, btf, refused, candidate) {
                     Ok(link) => {
                         links.extend(link);
                         attached.insert(candidate.name);
@@ -615,15 +636,19 @@ fn attach_all(object: &Object, btf: &Btf<'_>, links: &mut Vec<Link>) -> Result<V
 fn attach_one(
     object: &Object,
     btf: &Btf<'_>,
+    refused: &Refused,
     candidate: &Program,
 ) -> std::result::Result<Option<Link>, String> {
     available(candidate.attach, btf)?;
     if matches!(candidate.attach, Attach::Iterator(_) | Attach::PerProcess(_)) {
         return Ok(None);
     }
+    if let Some(why) = refused.get(candidate.name) {
+        return Err(format!("this kernel does not let it be traced ({why})"));
+    }
     let program = program(object, candidate.name).map_err(|error| error.to_string())?;
     if program.as_fd().as_raw_fd() < 0 {
-        return Err("this kernel does not let it be traced".to_owned());
+        return Err("it is not loaded".to_owned());
     }
     program.attach().map(Some).map_err(|error| error.to_string())
 }

@@ -77,7 +77,18 @@ const HOOKS: &[Hook] = &[
         what: "bytes sent (sendfile)",
         programs: &[
             Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
-            Program { name: "request_sendpage", attach: Attach::Fexit("inet_sendpage") },
+            Program { name: "request_sendpage_inet", attach: Attach::Fexit("inet_sendpage") },
+        ],
+        required: false,
+    },
+    Hook {
+        what: "bytes sent (sendfile, Unix)",
+        programs: &[
+            Program { name: "request_send", attach: Attach::BtfTracepoint("sock_send_length") },
+            Program {
+                name: "request_sendpage_unix",
+                attach: Attach::Fexit("unix_stream_sendpage"),
+            },
         ],
         required: false,
     },

@@ -540,8 +540,15 @@ int BPF_PROG(request_send_unix, struct socket *socket, void *msg, unsigned long 
 
 /* sendfile() and splice(), which have a way of their own before Linux 6.5 */
 SEC("fexit/inet_sendpage")
-int BPF_PROG(request_sendpage, struct socket *socket, void *page, int offset, unsigned long size,
-	     int flags, long ret)
+int BPF_PROG(request_sendpage_inet, struct socket *socket, void *page, int offset,
+	     unsigned long size, int flags, long ret)
+{
+	return sent_on(socket, ret);
+}
+
+SEC("fexit/unix_stream_sendpage")
+int BPF_PROG(request_sendpage_unix, struct socket *socket, void *page, int offset,
+	     unsigned long size, int flags, long ret)
 {
 	return sent_on(socket, ret);
 }

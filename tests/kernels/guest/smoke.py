@@ -174,7 +174,7 @@ def check_requests(check, cases, seen):
             problems.append("phases do not sum")
         if sum(ledger(row).values()) != row["handler_ns"]:
             problems.append(f"ledger is {sum(ledger(row).values()) - row['handler_ns']} ns off")
-        if not 19 * MS <= ledger(row)["sleep"] <= row["handler_ns"]:
+        if not 80 * MS <= ledger(row)["sleep"] <= row["handler_ns"]:
             problems.append(f"sleep {ledger(row)['sleep'] / MS:.2f} ms")
         answer = (row["method"], row["status"], row["bytes_out"], row["tid"], row["sent_tid"])
         if answer != ("GET", 200, 40, case["tid"], case["tid"]):

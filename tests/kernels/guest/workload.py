@@ -169,7 +169,7 @@ def answer(connection, write):
 
 
 def serve(connection, read, write, path, timing):
-    """Reads a request, works for 20 ms and answers it."""
+    """Reads a request, works for 100 ms and answers it."""
     fd = connection.fileno()
     timing["read_from"] = time.time_ns()
     {
@@ -179,7 +179,7 @@ def serve(connection, read, write, path, timing):
         "readv": lambda: os.readv(fd, [bytearray(4096)]),
     }[read]()
     timing["read_to"] = time.time_ns()
-    time.sleep(0.02)
+    time.sleep(0.1)
     timing["sent_from"] = time.time_ns()
     answer(connection, write)
     timing["sent_to"] = time.time_ns()
