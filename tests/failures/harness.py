@@ -129,11 +129,11 @@ class Going:
         for line in stream:
             into.append(line)
 
-    def wait_for(self, text: str, limit: float = LIMIT_S) -> str:
-        """Waits until it says something, on either stream, and returns the line."""
+    def wait_for(self, text: str, limit: float = LIMIT_S, out_only: bool = False) -> str:
+        """Waits until it says something, and returns the line."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
-            for line in [*self.err, *self.out]:
+            for line in self.out if out_only else [*self.err, *self.out]:
                 if text in line:
                     return line
             assert self.process.poll() is None, f"ended without {text!r}: {self.err}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
-import sys
 import time
 
 import pytest
-from harness import HERE, NOBODY, any_ports, closed_port, is_alive, until
+from harness import any_ports, is_alive, until
 
-NAP = ["sh", "-c", "echo started $$; exec sleep 30"]
+NAP = ["sh", "-c", "echo pid $$; exec sleep 30"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -37,10 +37,6 @@ def test_not_executable(underspan, served, place):
     said.failed(f"{file}: ", "ermission denied", status=126, hint="execute")
     said = underspan("run", "--data", served, "--", place)
     said.failed(f"{place}: ", status=126)
-    file.write_bytes(b"\x7fELFnonsense")
-    file.chmod(0o755)
-    said = underspan("run", "--data", served, "--", file)
-    said.failed(f"{file}: ", status=126)
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 255])
@@ -57,7 +53,7 @@ def test_killed_by_a_signal(underspan, served, number):
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_passed_on(underspan, served, number):
     with underspan.going("run", "--data", served, "--", *NAP, start_new_session=True) as run:
-        pid = int(run.wait_for("started").split()[1])
+        pid = int(run.wait_for("pid ", out_only=True).split()[1])
         run.send(number)
         said = run.wait(20)
     assert said.status == 128 + number, said
@@ -68,7 +64,7 @@ def test_a_command_that_ignores_signals_is_waited_for(underspan, served):
     """Its rows are not given up, and it is not left behind."""
     command = "trap '' TERM; echo started; sleep 3; echo over"
     with underspan.going("run", "--data", served, "--", "sh", "-c", command) as run:
-        run.wait_for("started")
+        run.wait_for("started", out_only=True)
         run.send(signal.SIGTERM)
         run.send(signal.SIGTERM)
         said = run.wait(30)
@@ -134,7 +130,7 @@ def test_a_second_ctrl_c_cuts_the_wait_for_the_store_short(underspan, place):
     data, spool = place / "data", place / "spool"
     with underspan.going("server", "--data", data, "--no-otlp", "--api", "127.0.0.1:0", "--store-port", "0") as server:
         server.wait_for("API at")
-        host = int(__import__("json").loads((data / "endpoint.json").read_text())["pid"])
+        host = json.loads((data / "endpoint.json").read_text())["pid"]
         with underspan.going("agent", "--keep-root", "--data", data, "--spool", spool, "--pid", server.pid) as agent:
             agent.wait_for("watching")
             time.sleep(2)

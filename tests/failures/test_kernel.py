@@ -10,12 +10,16 @@ import pytest
 
 NO_BTF = "mount -t tmpfs none /sys/kernel/btf"
 # Where it was mounted by somebody else, and where systemd would mount it on demand.
-NO_TRACEFS = "umount -l /sys/kernel/tracing; umount -l /sys/kernel/debug/tracing 2>/dev/null; umount -l /sys/kernel/debug 2>/dev/null; true"
+NO_TRACEFS = """
+umount -l /sys/kernel/tracing
+for mount in /sys/kernel/debug/tracing /sys/kernel/debug; do umount -l $mount 2>/dev/null || true; done
+test ! -e /sys/kernel/tracing/events
+"""
 
 
 def namespace(script: str) -> list[str]:
     """Words that run what follows them after a script, in a mount namespace of its own."""
-    return ["unshare", "-m", "--propagation", "private", "sh", "-ec", script + '; exec "$@"', "sh"]
+    return ["unshare", "-m", "--propagation", "private", "sh", "-ec", script + '\nexec "$@"', "sh"]
 
 
 @pytest.mark.parametrize("words", [["up"], ["agent"], ["run", "--", "touch", "mark"]])
@@ -35,8 +39,7 @@ def test_doctor_without_btf(underspan):
 
 
 def test_tracefs_is_mounted_where_it_is_not(underspan, place):
-    script = f"{NO_TRACEFS}; test ! -e /sys/kernel/tracing/events"
-    said = underspan("run", "--data", place / "data", "--", "true", before=namespace(script))
+    said = underspan("run", "--data", place / "data", "--", "true", before=namespace(NO_TRACEFS))
     assert said.status == 0, said
 
 

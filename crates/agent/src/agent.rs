@@ -1,7 +1,7 @@
 //! The agent itself: opens the trackers, then drains, decodes, names and passes on until told to
 //! stop.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::rows::{
     PROCESSES_COLUMNS,
 };
 use crate::select::{Selection, Selector};
-use crate::{Collector, Sink, monotonic_ns, process_row, rows};
+use crate::{Collector, Health, Sink, monotonic_ns, process_row, rows};
 
 /// How often the ring is drained. An event costs no wake-up of its own.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
@@ -69,6 +69,9 @@ struct Baseline {
     events: u64,
     rows: u64,
     lost: HashMap<(&'static str, &'static str), u64>,
+    /// Losses not yet written, by tracker and reason, and since when they were counted.
+    unwritten: BTreeMap<(String, String), u64>,
+    unwritten_since: u64,
 }
 
 impl Agent {
@@ -147,6 +150,8 @@ impl Agent {
             events: 0,
             rows: 0,
             lost: HashMap::new(),
+            unwritten: BTreeMap::new(),
+            unwritten_since: now,
         };
         let (mut second, mut scan) = (Instant::now() + SECOND, Instant::now() + SCAN_EVERY);
         let mut next = Some(Instant::now());
@@ -163,7 +168,7 @@ impl Agent {
             let now = Instant::now();
             if now >= second {
                 second = now + SECOND;
-                self.every_second(&mut baseline, &mut collector, sink)?;
+                self.every_second(&mut baseline, &mut collector, sink, false)?;
                 self.keep_budget(&mut meter)?;
             }
             if now >= scan && self.discover {
@@ -178,7 +183,7 @@ impl Agent {
         for decoder in &mut self.decoders {
             decoder.finish(now, &mut self.namer, &mut self.rows);
         }
-        self.every_second(&mut baseline, &mut collector, sink)?;
+        self.every_second(&mut baseline, &mut collector, sink, true)?;
         self.pass_on(&mut collector);
         collector.flush();
         Ok(())
@@ -236,6 +241,7 @@ impl Agent {
         baseline: &mut Baseline,
         collector: &mut Collector,
         sink: &Sink,
+        last: bool,
     ) -> Result<(), OpenError> {
         if let Some(step) = self.namer.refresh_clock()? {
             tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
@@ -256,21 +262,18 @@ impl Agent {
             }
         }
 
-        let start = self.namer.unix_ns(baseline.at);
-        let duration = now.saturating_sub(baseline.at);
+        let stats = sink.stats();
         for (tracker, reason, count) in self.losses(baseline, sink)? {
-            let row = LostEvents {
-                host: self.namer.host().to_owned(),
-                start_time: start,
-                duration_ns: duration,
-                tracker,
-                reason,
-                count,
-            };
-            rows::lost_events(collector.batch(LOST_EVENTS, LOST_EVENTS_COLUMNS), &row);
+            *baseline.unwritten.entry((tracker, reason)).or_default() += count;
+        }
+        // While the store is away these rows would be in the spool, where they could be lost as well.
+        if last || stats.health == Health::Up {
+            self.write_losses(baseline, collector, now);
         }
 
-        let (usage, bpf, stats) = (Usage::read()?, self.programs.total()?, sink.stats());
+        let start = self.namer.unix_ns(baseline.at);
+        let duration = now.saturating_sub(baseline.at);
+        let (usage, bpf) = (Usage::read()?, self.programs.total()?);
         let cost = bpf.since(&baseline.bpf);
         let inserted = stats.inserted_total();
         let row = AgentStats {
@@ -291,6 +294,21 @@ impl Agent {
         (baseline.at, baseline.usage, baseline.bpf) = (now, usage, bpf);
         (baseline.events, baseline.rows) = (self.events, inserted);
         Ok(())
+    }
+
+    fn write_losses(&self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
+        let since = std::mem::replace(&mut baseline.unwritten_since, now);
+        for ((tracker, reason), count) in std::mem::take(&mut baseline.unwritten) {
+            let row = LostEvents {
+                host: self.namer.host().to_owned(),
+                start_time: self.namer.unix_ns(since),
+                duration_ns: now.saturating_sub(since),
+                tracker,
+                reason,
+                count,
+            };
+            rows::lost_events(collector.batch(LOST_EVENTS, LOST_EVENTS_COLUMNS), &row);
+        }
     }
 
     /// What was lost since the last call, by whom and why.

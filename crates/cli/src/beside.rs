@@ -133,6 +133,15 @@ impl Running {
                 stats.spool_bytes.div_ceil(1 << 10)
             ));
         }
+        let lost = stats.losses.total();
+        if lost > 0 {
+            let losses: Vec<_> = stats
+                .losses
+                .iter()
+                .map(|loss| format!("{} {} ({})", loss.rows, loss.table, loss.reason))
+                .collect();
+            progress(&format!("{lost} rows were lost: {}", losses.join(", ")));
+        }
         Ok(outcome?)
     }
 }

@@ -18,7 +18,10 @@ where
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         if let Some(url) = &global.store {
-            return work(Store::connect(url.parse::<Endpoint>()?)).await;
+            let store = Store::connect(url.parse::<Endpoint>()?);
+            // Whatever answers there may not be a store, or not answer at all.
+            store.check().await?;
+            return work(store).await;
         }
         let folder = global.data.clone().unwrap_or_else(default_folder);
         // Starting a store where there is none would only make an empty one.

@@ -60,7 +60,7 @@ impl Store {
         // The database may not exist before the first migration.
         let version = self.without_database().query("SELECT version()").fetch_one::<String>();
         let version = match timeout(CHECK_TIMEOUT, version).await {
-            Ok(version) => version.map_err(|error| self.explain(error))?,
+            Ok(version) => version.map_err(|error| self.not_clickhouse(error))?,
             Err(_) => return Err(self.timed_out(CHECK_TIMEOUT)),
         };
         match parse_version(&version) {
@@ -128,6 +128,16 @@ impl Store {
     /// The client with no current database.
     pub(crate) fn without_database(&self) -> &Client {
         &self.no_database
+    }
+
+    /// An answer that cannot be read at all is not from ClickHouse.
+    fn not_clickhouse(&self, error: clickhouse::error::Error) -> Error {
+        match self.explain(error) {
+            Error::Refused { code: 0, reason } => {
+                Error::NotClickHouse { url: self.endpoint.url.clone(), reason }
+            }
+            error => error,
+        }
     }
 
     fn timed_out(&self, after: Duration) -> Error {

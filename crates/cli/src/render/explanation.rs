@@ -1,5 +1,7 @@
 //! `underspan explain`: one request, from top to bottom.
 
+use std::collections::BTreeMap;
+
 use underspan_explain::words::{self, count, duration, percent};
 use underspan_explain::{Explanation, Match, Part};
 use underspan_model::State;
@@ -221,8 +223,13 @@ fn unknown(it: &Explanation, width: usize, ink: Ink) -> String {
         duration(it.unknown.ns),
         percent(it.unknown.ns, it.client_wait_ns)
     );
-    let rows: Vec<_> =
-        it.lost.iter().map(|l| format!("{} {} {}", l.tracker, l.reason, l.count)).collect();
+    // A row a second: their sums say as much.
+    let mut sums = BTreeMap::<_, u64>::new();
+    for row in &it.lost {
+        let sum = sums.entry((&row.tracker, &row.reason)).or_default();
+        *sum = sum.saturating_add(row.count);
+    }
+    let rows: Vec<_> = sums.iter().map(|((who, why), n)| format!("{who} {why} {n}")).collect();
     let (lost, rows) = if it.lost_events == 0 {
         (ink.good("lost events: none"), String::new())
     } else {
