@@ -78,8 +78,7 @@ static __always_inline void gil_wait_flush(struct thread *t)
 }
 
 /* The thread goes to sleep on the GIL. */
-static __always_inline void gil_sleep_begin(struct thread *t, const struct process *p, __u64 now,
-					    bool current)
+static __always_inline void gil_sleep_begin(struct thread *t, const struct process *p, __u64 now)
 {
 	struct gil_wait *g = &t->gil;
 	__u64 ran = now - g->end;
@@ -92,7 +91,7 @@ static __always_inline void gil_sleep_begin(struct thread *t, const struct proce
 	g->waker_tid = 0;
 	g->waker_tgid = 0;
 	t->gc_before = collection_time(t->tgid, now, NULL);
-	t->wait.holder = current ? gil_holder(p, t) : 0;
+	t->wait.holder = gil_holder(p, t);
 }
 
 /* The thread is back on a CPU after such a sleep. */

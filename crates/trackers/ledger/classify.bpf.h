@@ -114,8 +114,12 @@ static __always_inline __u8 classify_futex(struct thread *t, __u64 now, bool cur
 
 	if (!p || !is_gil_futex(p, t->wait.futex))
 		return STATE_LOCK_WAIT;
+	if (!current) { /* taken up in its middle: charged, but no row tells of it */
+		t->gc_before = collection_time(t->tgid, now, NULL);
+		return STATE_GIL_WAIT;
+	}
 	t->wait.gil = 1;
-	gil_sleep_begin(t, p, now, current);
+	gil_sleep_begin(t, p, now);
 	return STATE_GIL_WAIT;
 }
 
