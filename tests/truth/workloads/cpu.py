@@ -47,11 +47,11 @@ def migration():
 
     def move():
         with Phase("moves between CPUs") as phase:
-            for turn in range(60):
+            for turn in range(20):
                 os.sched_setaffinity(0, {cpus[turn % len(cpus)]})
                 spin(0.0005)
-                time.sleep(0.002)
-        phase.off_cpu("sleep+other", at_least_ms=100)
+                time.sleep(0.005)
+        phase.off_cpu("sleep+other", at_least_ms=80)
 
     run(Thread("mover", move))
 

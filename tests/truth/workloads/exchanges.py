@@ -7,7 +7,7 @@ import threading
 import time
 
 from clock import Child, Phase, Thread, claim
-from httpclock import Server, accept, ask, connect, listen, now, send, text
+from httpclock import Server, accept, ask, connect, hear, listen, now, send, text
 
 HANDLE_S = 0.04
 PAUSE_S = 0.06
@@ -78,7 +78,7 @@ def several_reads():
         for piece in (message[20:30], message[30:]):
             time.sleep(PAUSE_S)
             connection.sendall(piece)
-        connection.recv(1000)
+        hear(connection)
         return ready
 
     def serve(exchange):
@@ -97,7 +97,7 @@ def half_closed():
         connection = connect(listener)
         ready = send(connection, text(path))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(1000)
+        hear(connection)
         return ready
 
     def serve(exchange):
@@ -236,7 +236,7 @@ def event_loop():
         for connection, path in zip(connections, paths):
             told.append(send(connection, text(path)))
         for connection in connections:
-            connection.recv(1000)
+            hear(connection)
         return told
 
     asking = Child(client)

@@ -43,10 +43,24 @@ def send(connection, message):
 
 
 def ask(connection, message):
-    """Sends a request and waits for the answer. Returns when it was sent."""
+    """Sends a request and reads the whole answer. Returns when it was sent."""
     ready = send(connection, message)
-    connection.recv(65536)
+    hear(connection)
     return ready
+
+
+def hear(connection):
+    """Reads an answer to its end. Who hangs up earlier resets the connection."""
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        piece = connection.recv(65536)
+        if not piece:
+            return
+        answer += piece
+    head, body = answer.split(b"\r\n\r\n", 1)
+    length = int(head.rsplit(b"Content-Length: ", 1)[1])
+    while len(body) < length:
+        body += connection.recv(65536)
 
 
 def accept(listener):

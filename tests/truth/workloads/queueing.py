@@ -6,7 +6,7 @@ import select
 import time
 
 from clock import Child, Thread, run
-from httpclock import KNOWN_S, Exchange, Server, accept, ask, connect, listen, send, text
+from httpclock import KNOWN_S, Exchange, Server, accept, ask, connect, hear, listen, send, text
 
 DELAY_S = 0.15
 SILENCE_S = 0.6
@@ -90,7 +90,7 @@ def worker_threads():
             told.append(send(connection, text(path)))
             time.sleep(0.01)
         for connection in connections:
-            connection.recv(1000)
+            hear(connection)
         return told
 
     workers = [Thread(f"worker-{number}", work) for number in range(2)]
