@@ -122,9 +122,10 @@ fn running_and_runnable_agree_with_the_scheduler() {
                     now.after[field] - first.before[field],
                 ]
             };
-            // The two clocks are read some hundred nanoseconds apart at every switch.
-            let slack = TICK_NS + 1_000 * bounds(2)[1];
             let on_cpu = done[State::Running] + done[State::GcRun];
+            // The two clocks are read some hundred nanoseconds apart at every switch; and the
+            // kernel takes interrupts, and what a hypervisor stole, from a thread's account.
+            let slack = 2 * TICK_NS + 1_000 * bounds(2)[1] + on_cpu / 50;
             check_between("on CPU", on_cpu, bounds(0), slack);
             let least = now.waited[0].saturating_sub(first.waited[1]);
             let most = now.waited[1] - first.waited[0];

@@ -7,7 +7,7 @@
  *	reap		waits for that child; its pid
  *	exec		starts itself again, in the first thread
  *	thread-exec	the same, in another thread; that thread's tid
- *	addresses	of the pretended GIL, of the collector's flag and of the thread state
+ *	addresses	of the pretended GIL, of the collector's flag and of its counters
  *	serve		a server on loopback: waits, accepts, answers; its port
  *	serve-unix PATH	the same on a Unix socket
  *
@@ -48,6 +48,9 @@ struct {
 	unsigned long thread_id;
 } tstate;
 volatile int collecting;
+struct {
+	long collections, collected, uncollectable;
+} generation_stats[3];
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t contended = PTHREAD_MUTEX_INITIALIZER;
@@ -263,6 +266,8 @@ __attribute__((noinline)) void collect(void)
 {
 	collecting = 1;
 	spin(30000);
+	generation_stats[2].collections++;
+	generation_stats[2].collected += 17;
 	collecting = 0;
 }
 
@@ -387,7 +392,7 @@ static void command(char *line)
 	} else if (!strcmp(line, "addresses")) {
 		say((long)&gil);
 		say((long)&collecting);
-		return say((long)&tstate);
+		return say((long)generation_stats);
 	} else if (!strcmp(line, "serve")) {
 		struct sockaddr_in address = { .sin_family = AF_INET,
 					       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

@@ -48,6 +48,7 @@ pub(crate) fn binary() -> &'static Path {
 pub(crate) struct Addresses {
     pub(crate) gil: u64,
     pub(crate) collecting: u64,
+    pub(crate) stats: u64,
 }
 
 /// A running workload. It ends when this is dropped.
@@ -107,8 +108,8 @@ impl Workload {
     pub(crate) fn addresses(&mut self) -> Addresses {
         let gil = self.ask("addresses").into();
         let collecting = self.answer().into();
-        let _thread_state = self.answer();
-        Addresses { gil, collecting }
+        let stats = self.answer().into();
+        Addresses { gil, collecting, stats }
     }
 
     /// Its threads, as `/proc` lists them.
