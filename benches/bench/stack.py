@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,12 @@ def run(folder: Path, settings: Settings) -> list[Row]:
             for who in OBSERVERS:
                 with watching(who, folder / f"{who}{round_number}", worker):
                     samples[who].append(turn(folder, service.port, rate, settings))
-    # A last one of nobody would be needed for the last round; the others will do.
     samples["again"] = samples["nobody"][1:]
     return saturation_rows(samples) + steady_rows(samples, rate)
 
 
 def turn(folder: Path, port: int, rate: float, settings: Settings) -> Sample:
+    time.sleep(1)  # an observer that has just started looks around first
     saturated, saturated_cpu = saturate(port, settings.saturation_s)
     before = machine.busy_s()
     steady = workload.open_loop(folder, port, STEADY_PATH, rate, settings.steady_s)
