@@ -26,7 +26,8 @@ struct wait {
 	char waker_comm[COMM_LEN];
 	__u8 state; /* what the thread was blocked on; outlives the wake-up */
 	__u8 gil;   /* the futex is the GIL's */
-	__u8 _pad[2];
+	__u8 early; /* taken for woken before it had left the CPU; see ledger_waking() */
+	__u8 _pad;
 };
 
 /* A wait for the GIL: a loop of short sleeps, merged (gil/gil.bpf.h). */
@@ -51,12 +52,16 @@ struct thread {
 	__u64 born;	  /* where it began */
 	__u64 gc_before;  /* the process's collection time when the current GIL sleep began */
 	__u64 pthread;	  /* pthread_self(): the thread's fs base */
+	__u64 early_wake; /* when it was last woken while still on its CPU */
 	__u64 shared_at;  /* when it last read a request while another was open */
 	struct wait wait;
 	struct gil_wait gil;
 	__u32 tgid;
 	__u32 tid;
 	__u32 open_requests; /* read, and nothing sent yet */
+	__u32 early_tgid;    /* who woke it then, 0: an interrupt */
+	__u32 early_tid;
+	__u32 _pad1;
 	__u8 state;	     /* what time is charged to now */
 	__u8 collecting;     /* it is collecting garbage */
 	__u8 _pad[2];

@@ -70,6 +70,24 @@ static __always_inline void begin_wait(struct thread *t, __u64 now)
 	w->waker_tgid = 0;
 	w->waker_tid = 0;
 	w->gil = 0;
+	w->early = 0;
+}
+
+/* A wake-up this short before the thread left the CPU may have been for the sleep it began. */
+#define EARLY_NS 100000
+
+/* It was woken on its way off the CPU: it leaves ready, and nobody will wake it again. Should
+ * somebody do so, the wake-up was for an earlier sleep that it then had no need of. */
+static __always_inline __u8 woken_early(struct thread *t, struct task_struct *task)
+{
+	struct wait *w = &t->wait;
+
+	w->early = 1;
+	w->woken = w->start;
+	w->waker_tgid = t->early_tgid;
+	w->waker_tid = t->early_tid;
+	w->waker_comm[0] = 0;
+	return ready_state(t, task);
 }
 
 static __always_inline void leave_cpu(struct thread *t, struct task_struct *task, bool preempt,
@@ -90,7 +108,65 @@ static __always_inline void leave_cpu(struct thread *t, struct task_struct *task
 		state = ready_state(t, task);
 	}
 	t->wait.state = state;
+	if (is_blocked(state) && now - t->early_wake < EARLY_NS)
+		state = woken_early(t, task);
+	t->early_wake = 0;
 	t->state = state;
+}
+
+/*
+ * Who has had this CPU. A wait for it may end behind somebody who ran for a moment only: to blame is
+ * whoever last ran for long.
+ */
+#define LONG_RUN_NS 500000
+
+struct long_run {
+	__u64 ended;
+	__u32 tgid;
+	__u32 tid;
+	char comm[COMM_LEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct long_run);
+} long_runs SEC(".maps");
+
+static __always_inline __u64 ran_for(struct task_struct *task)
+{
+	return task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+}
+
+static __always_inline void note_long_run(struct task_struct *task)
+{
+	__u32 zero = 0;
+	struct long_run *run = bpf_map_lookup_elem(&long_runs, &zero);
+
+	if (!run)
+		return;
+	run->ended = bpf_ktime_get_ns();
+	run->tgid = task->tgid;
+	run->tid = task->pid;
+	bpf_probe_read_kernel(run->comm, COMM_LEN, &task->comm);
+}
+
+static __always_inline void fill_instead(struct wait_event *e, struct task_struct *last,
+					 __u64 ready, __u64 now)
+{
+	__u32 zero = 0;
+	struct long_run *run = bpf_map_lookup_elem(&long_runs, &zero);
+
+	if (run && run->ended > ready && (!last->pid || ran_for(last) * 10 < now - ready)) {
+		e->instead_tgid = run->tgid;
+		e->instead_tid = run->tid;
+		__builtin_memcpy(e->instead_comm, run->comm, COMM_LEN);
+		return;
+	}
+	e->instead_tgid = last->tgid;
+	e->instead_tid = last->pid;
+	bpf_probe_read_kernel(e->instead_comm, COMM_LEN, &last->comm);
 }
 
 static __always_inline void fill_peer(struct wait_event *e, struct sock *sk)
@@ -129,9 +205,7 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 	e->waker_tgid = w->waker_tgid;
 	e->waker_tid = w->waker_tid;
 	__builtin_memcpy(e->waker_comm, w->waker_comm, COMM_LEN);
-	e->instead_tgid = instead->tgid;
-	e->instead_tid = instead->pid;
-	bpf_probe_read_kernel(e->instead_comm, COMM_LEN, &instead->comm);
+	fill_instead(e, instead, w->woken ? w->woken : w->start, now);
 	e->state = w->state;
 	fill_peer(e, (struct sock *)w->sock);
 	submit(e);
@@ -161,6 +235,8 @@ int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_
 	struct thread *leaves = watched(prev->pid), *enters = watched(next->pid);
 	__u64 now;
 
+	if (prev->pid && ran_for(prev) >= LONG_RUN_NS)
+		note_long_run(prev);
 	if (!leaves) {
 		barrier_var(enters); /* or clang tests both at once, which the verifier refuses */
 		if (!enters)
@@ -174,28 +250,48 @@ int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
+/* Who wakes, unless it is an interrupt: then it has no name. */
+static __always_inline void current_waker(__u32 *tgid, __u32 *tid)
+{
+	__u64 id = in_interrupt() ? 0 : bpf_get_current_pid_tgid();
+
+	*tgid = id >> 32;
+	*tid = id;
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(ledger_waking, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	__u64 now, id;
+	struct wait *w;
+	__u64 now;
 
-	if (!t || !is_blocked(t->state))
+	if (!t)
 		return 0;
+	w = &t->wait;
 	now = bpf_ktime_get_ns();
-	settle(t, now);
-	t->wait.woken = now;
-	t->state = ready_state(t, task);
-	if (in_interrupt())
+	if (t->state == STATE_RUNNING || t->state == STATE_GC_RUN) {
+		/* It is about to sleep, and has not left its CPU: leave_cpu() decides. */
+		t->early_wake = now;
+		current_waker(&t->early_tgid, &t->early_tid);
 		return 0;
-	id = bpf_get_current_pid_tgid();
-	t->wait.waker_tgid = id >> 32;
-	t->wait.waker_tid = id;
+	}
+	if (w->early && !is_blocked(t->state)) {
+		/* That wake-up was for another sleep: all this time it was blocked. */
+		w->early = 0;
+		t->state = w->state;
+	}
+	if (!is_blocked(t->state))
+		return 0;
+	settle(t, now);
+	w->woken = now;
+	t->state = ready_state(t, task);
+	current_waker(&w->waker_tgid, &w->waker_tid);
 	/* The name is for a row; most waits get none. */
-	if (now - t->wait.start >= config.wait_threshold_ns)
-		bpf_get_current_comm(t->wait.waker_comm, COMM_LEN);
+	if (w->waker_tid && now - w->start >= config.wait_threshold_ns)
+		bpf_get_current_comm(w->waker_comm, COMM_LEN);
 	else
-		t->wait.waker_comm[0] = 0;
+		w->waker_comm[0] = 0;
 	return 0;
 }

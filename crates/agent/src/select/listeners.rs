@@ -1,7 +1,7 @@
 //! Which processes own a listening socket.
 //!
-//! `/proc/PID/net` lists the listening sockets of a process's network namespace by inode, and
-//! `/proc/PID/fd` the sockets a process holds. Each namespace is read once per scan.
+//! `/proc/PID/fd` tells the sockets a process holds, and `/proc/PID/net` which ones of its network
+//! namespace listen. Each namespace is read once per scan.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -31,26 +31,26 @@ impl Listeners {
     /// What `pid` listens on. Unix sockets are looked for only where `unix` asks for it: nearly every
     /// daemon has one. What cannot be read counts as nothing.
     pub(super) fn of(&mut self, pid: u32, unix: bool) -> Listens {
+        // First, because it is cheap: most processes hold no socket, and reading the tables makes
+        // the kernel walk all its connections.
+        let held = sockets(pid);
+        if held.is_empty() {
+            return Listens::default();
+        }
         let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else {
             return Listens::default();
         };
         let namespace = namespace.to_string_lossy().into_owned();
         let sockets = self.namespaces.entry(namespace).or_insert_with(|| Namespace::read(pid));
-        let mut found = Listens::default();
-        if sockets.tcp.is_empty() && (!unix || sockets.unix.is_empty()) {
-            return found;
-        }
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return found };
-        for descriptor in descriptors.flatten() {
-            let Some(inode) = socket_inode(&descriptor) else { continue };
-            found.tcp |= sockets.tcp.contains(&inode);
-            found.unix |= unix && sockets.unix.contains(&inode);
-            if found.tcp && (found.unix || !unix) {
-                break;
-            }
-        }
-        found
+        let listens = |inodes: &HashSet<u64>| held.iter().any(|inode| inodes.contains(inode));
+        Listens { tcp: listens(&sockets.tcp), unix: unix && listens(&sockets.unix) }
     }
+}
+
+/// Inodes of the sockets a process holds.
+fn sockets(pid: u32) -> Vec<u64> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    descriptors.flatten().filter_map(|descriptor| socket_inode(&descriptor)).collect()
 }
 
 impl Namespace {
