@@ -82,7 +82,8 @@ impl LedgerDecoder {
         self.written.insert(tid, Written { born, ledger, absent: 0 });
         let thread = context.thread(pid, tid, comm);
         let batch = rows.table("thread_states", &self.states_columns);
-        let mut row = span_row(batch, context, &thread, born.saturating_add(before.total()), done.total());
+        let mut row =
+            span_row(batch, context, &thread, born.saturating_add(before.total()), done.total());
         row.str(&thread.process);
         write_ledger(&mut row, &done);
     }
