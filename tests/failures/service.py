@@ -1,7 +1,8 @@
 """A small HTTP service, and optionally its own clients: what the tests have watched.
 
 Says `port N` when it listens. Paths: `/` answers at once, `/slow` after half a second, `/die` kills
-the process in the middle of the answer, `/exec` becomes another program there.
+the process in the middle of the answer, `/exec` becomes another program there, `/flood/N` starts N
+threads.
 """
 
 import argparse
@@ -26,6 +27,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/exec"):
             time.sleep(0.2)
             os.execv("/bin/sleep", ["sleep", "2"])
+        if self.path.startswith("/flood"):
+            flood(int(self.path.rpartition("/")[2]))
         self.send_response(200)
         self.send_header("Content-Length", "3")
         self.end_headers()
@@ -33,6 +36,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def flood(count):
+    """Starts so many threads at once, none of which does anything."""
+    over = threading.Event()
+    threading.stack_size(64 << 10)
+    threads = [threading.Thread(target=over.wait) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    over.set()
+    for thread in threads:
+        thread.join()
 
 
 def main():
