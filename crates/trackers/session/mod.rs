@@ -1,0 +1,255 @@
+//! The loaded programs: attached where this kernel allows, fed with what to watch, drained of what
+//! they saw.
+
+mod collections;
+mod error;
+mod load;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{
+    Iter, Link, MapCore as _, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder,
+};
+
+pub use collections::{GcTarget, ProbedBinary};
+pub use error::Error;
+
+use crate::record::{self, ProcessConfig, ThreadSnapshot, lost_reason, tracker_id};
+use crate::{HookStatus, refusal};
+use collections::GcKey;
+use error::{Doing as _, Result};
+use load::{attach_all, load, map, preflight, program};
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Waits at least this long get a row of their own.
+    pub wait_threshold: Duration,
+    /// So do collections at least this long; shorter ones are in the ledger only.
+    pub gc_threshold: Duration,
+    /// Report every program start and every listening socket on the host.
+    pub discover: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            wait_threshold: Duration::from_millis(1),
+            gc_threshold: Duration::from_micros(100),
+            discover: true,
+        }
+    }
+}
+
+/// Events that one tracker lost for one reason since the session began.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostCount {
+    /// The tracker.
+    pub tracker: &'static str,
+    /// Why.
+    pub reason: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
+/// Raw records, copied out of the ring.
+#[derive(Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Programs in the kernel. They go when it is dropped.
+pub struct Session {
+    ring: RingBuffer<'static>,
+    queue: Rc<RefCell<Queue>>,
+    threads: MapHandle,
+    processes: MapHandle,
+    lost: MapHandle,
+    hooks: Vec<HookStatus>,
+    gc: HashMap<GcKey, Vec<Link>>,
+    links: Vec<Link>,
+    adopt: Link,
+    object: Object,
+}
+
+impl Session {
+    /// Loads and attaches everything this kernel has. Needs root.
+    pub fn open(options: &Options) -> Result<Self> {
+        preflight()?;
+        let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, refusal::print)));
+        let (object, refused) = load(options, &btf)?;
+
+        let mut links = Vec::new();
+        let hooks = attach_all(&object, &btf, &refused, &mut links)?;
+        let adopt = program(&object, "ledger_adopt")?
+            .attach_iter_with_opts(libbpf_rs::IterOpts::None)
+            .doing("attaching the task iterator")?;
+
+        let queue = Rc::new(RefCell::new(Queue::default()));
+        let mut builder = RingBufferBuilder::new();
+        let events = map(&object, "events")?;
+        let into = Rc::clone(&queue);
+        builder
+            .add(&events, move |record: &[u8]| {
+                let mut queue = into.borrow_mut();
+                queue.bytes.extend_from_slice(record);
+                let end = queue.bytes.len();
+                queue.ends.push(end);
+                0
+            })
+            .doing("opening the ring buffer")?;
+        let ring = builder.build().doing("opening the ring buffer")?;
+
+        Ok(Session {
+            ring,
+            queue,
+            threads: map(&object, "threads")?,
+            processes: map(&object, "processes")?,
+            lost: map(&object, "lost")?,
+            hooks,
+            gc: HashMap::new(),
+            links,
+            adopt,
+            object,
+        })
+    }
+
+    /// Which way each hook was attached.
+    pub fn hooks(&self) -> &[HookStatus] {
+        &self.hooks
+    }
+
+    /// Watches a process from now on, with the threads it has, or changes what is known of it.
+    pub fn watch(&self, pid: u32, config: ProcessConfig) -> Result<()> {
+        self.set_config(pid, config)?;
+        let mut iterator = Iter::new(&self.adopt).doing("running the task iterator")?;
+        let mut nothing = Vec::new();
+        iterator.read_to_end(&mut nothing).map_err(|source| Error::Bpf {
+            what: "running the task iterator".to_owned(),
+            source: source.into(),
+        })?;
+        Ok(())
+    }
+
+    /// Changes what is known of a watched process.
+    pub fn set_config(&self, pid: u32, config: ProcessConfig) -> Result<()> {
+        self.processes
+            .update(&pid.to_ne_bytes(), record::bytes_of(&config.to_raw()), MapFlags::ANY)
+            .doing(format!("watching process {pid}"))
+    }
+
+    /// Whether a process is watched.
+    pub fn is_watched(&self, pid: u32) -> bool {
+        matches!(self.processes.lookup(&pid.to_ne_bytes(), MapFlags::ANY), Ok(Some(_)))
+    }
+
+    /// Stops watching a process. Its threads keep no ledger.
+    pub fn unwatch(&self, pid: u32) -> Result<()> {
+        // It may be gone already.
+        let _ = self.processes.delete(&pid.to_ne_bytes());
+        for thread in self.threads()?.into_iter().filter(|thread| thread.pid == pid) {
+            let _ = self.threads.delete(&thread.tid.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Every watched thread's ledger. A thread whose ledger changed while it was copied is read
+    /// again; one that never holds still is left out until the next time.
+    pub fn threads(&self) -> Result<Vec<ThreadSnapshot>> {
+        let mut snapshots = Vec::new();
+        let batch = self
+            .threads
+            .lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
+            .doing("reading the ledgers")?;
+        for (key, value) in batch {
+            let mut snapshot = ThreadSnapshot::from_bytes(&value);
+            for _ in 0..3 {
+                if snapshot.is_some() {
+                    break;
+                }
+                let Ok(Some(again)) = self.threads.lookup(&key, MapFlags::ANY) else { break };
+                snapshot = ThreadSnapshot::from_bytes(&again);
+            }
+            snapshots.extend(snapshot);
+        }
+        Ok(snapshots)
+    }
+
+    /// Waits up to `timeout` for the ring to get full, then hands out everything in it.
+    pub fn drain(&self, timeout: Duration, mut each: impl FnMut(&[u8])) -> Result<usize> {
+        match self.ring.poll(timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            Err(source) => return Err(Error::Bpf { what: "reading the ring".into(), source }),
+        }
+        self.ring.consume().doing("reading the ring")?;
+        let mut queue = self.queue.borrow_mut();
+        let mut start = 0;
+        for end in &queue.ends {
+            each(&queue.bytes[start..*end]);
+            start = *end;
+        }
+        let count = queue.ends.len();
+        queue.bytes.clear();
+        queue.ends.clear();
+        // A burst's memory is given back.
+        queue.bytes.shrink_to(1 << 20);
+        Ok(count)
+    }
+
+    /// What was lost since the session began.
+    pub fn lost(&self) -> Result<Vec<LostCount>> {
+        let mut counts = Vec::new();
+        for (tracker, id) in TRACKER_IDS {
+            for (reason, index) in REASONS {
+                let cell = id * lost_reason::LOST_REASONS + index;
+                let per_cpu = self
+                    .lost
+                    .lookup_percpu(&cell.to_ne_bytes(), MapFlags::ANY)
+                    .doing("reading the counters of lost events")?;
+                let count = per_cpu
+                    .unwrap_or_default()
+                    .iter()
+                    .filter_map(|bytes| bytes.first_chunk().map(|count| u64::from_ne_bytes(*count)))
+                    .sum();
+                counts.push(LostCount { tracker, reason, count });
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Shows every loaded program's name and descriptor, for its statistics.
+    pub fn each_program(&self, mut each: impl FnMut(&str, BorrowedFd<'_>)) {
+        for program in self.object.progs_mut().filter(|program| program.as_fd().as_raw_fd() >= 0) {
+            each(&program.name().to_string_lossy(), program.as_fd());
+        }
+    }
+
+    /// How many links are attached.
+    pub fn attached(&self) -> usize {
+        self.links.len() + self.gc.values().map(Vec::len).sum::<usize>()
+    }
+}
+
+pub(crate) const TRACKER_IDS: [(&str, u32); 4] = [
+    ("ledger", tracker_id::TRACKER_LEDGER),
+    ("request", tracker_id::TRACKER_REQUEST),
+    ("gc", tracker_id::TRACKER_GC),
+    ("gil", tracker_id::TRACKER_GIL),
+];
+
+pub(crate) const REASONS: [(&str, u32); 5] = [
+    ("ring_full", lost_reason::LOST_RING_FULL),
+    ("map_full", lost_reason::LOST_MAP_FULL),
+    ("torn", lost_reason::LOST_TORN),
+    ("unpaired", lost_reason::LOST_UNPAIRED),
+    ("unreadable", lost_reason::LOST_UNREADABLE),
+];
