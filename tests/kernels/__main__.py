@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -24,22 +25,48 @@ def options():
         help="boot this one only; may be given several times",
     )
     parser.add_argument(
-        "--seconds", type=int, default=180, help="the longest that one boot may take (180)"
+        "--seconds", type=int, default=300, help="the longest that one boot may take (300)"
     )
     return parser.parse_args()
 
 
+def cargo(*command):
+    """The executables that a cargo command makes."""
+    command = ["cargo", *command, "--locked", "--message-format=json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise packages.Unusable(f"{' '.join(command)} failed")
+    made = (json.loads(line).get("executable") for line in done.stdout.splitlines())
+    return [pathlib.Path(path) for path in made if path]
+
+
+def workload():
+    """What the trackers' tests watch, and where they look for it. They read its symbols."""
+    folder = ROOT / "crates" / "trackers" / "tests" / "session"
+    compiled = CACHE / "workload"
+    command = ["-O1", "-g", "-no-pie", "-pthread", folder / "workload.c", "-o", compiled]
+    subprocess.run([os.environ.get("CLANG", "clang"), *command], check=True)
+    metadata = subprocess.run(
+        ["cargo", "metadata", "--no-deps", "--offline", "--format-version=1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    target = json.loads(metadata.stdout)["target_directory"]
+    return {f"{target}/tmp/workload": compiled}
+
+
 def built():
-    """The agent's command line, and the example that prints rows instead of storing them."""
-    binaries = []
-    for what in (("-p", "underspan-cli"), ("-p", "underspan-agent", "--example", "rows")):
-        command = ["cargo", "build", "--locked", "--message-format=json", *what]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            raise packages.Unusable(f"{' '.join(command)} failed")
-        made = (json.loads(line).get("executable") for line in done.stdout.splitlines())
-        binaries += [pathlib.Path(path) for path in made if path]
-    return binaries
+    """Path in the machine to file here."""
+    (session,) = cargo("test", "--no-run", "-p", "underspan-trackers", "--test", "session")
+    # The agent's command line, and the example that prints rows instead of storing them.
+    (underspan,) = cargo("build", "-p", "underspan-cli")
+    (rows,) = cargo("build", "-p", "underspan-agent", "--example", "rows")
+    binaries = {"session": session, "underspan": underspan, "rows": rows}
+    return {
+        f"/usr/bin/{name}": initramfs.stripped(path, CACHE / name)
+        for name, path in binaries.items()
+    }
 
 
 def show(kernel, result, seconds):
@@ -67,10 +94,11 @@ def main():
     args = options()
     try:
         print("kernels: building", flush=True)
-        binaries = built()
+        CACHE.mkdir(parents=True, exist_ok=True)
+        files = built() | workload()
         kernels = [packages.fetch(line, CACHE) for line in args.kernel or packages.LINES]
         image = CACHE / "initramfs.img"
-        initramfs.build(binaries, image)
+        initramfs.build(files, image)
         wrong = 0
         for kernel in kernels:
             print(f"kernels: booting {kernel.package}", flush=True)

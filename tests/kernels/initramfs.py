@@ -41,16 +41,16 @@ def standard_library():
             yield path
 
 
-def contents(binaries):
-    """Path in the machine to file here."""
+def contents(extra):
+    """Path in the machine to file here, with the libraries that are needed."""
     if not BUSYBOX.is_file() or libraries(BUSYBOX):
         raise Unusable("a static busybox is needed: apt-get install busybox-static")
     files = {"init": HERE / "guest" / "init", "bin/busybox": BUSYBOX}
     files |= {f"guest/{path.name}": path for path in (HERE / "guest").glob("*.py")}
-    files |= {f"usr/bin/{path.name}": path for path in binaries}
+    files |= {path[1:]: file for path, file in extra.items()}
     files["usr/bin/python3"] = PYTHON
     files |= {str(path)[1:]: path for path in standard_library()}
-    elves = [*binaries, PYTHON, *(path for path in files.values() if path.suffix == ".so")]
+    elves = [*extra.values(), PYTHON, *(path for path in files.values() if path.suffix == ".so")]
     for elf in elves:
         files |= {str(path)[1:]: path for path in libraries(elf)}
     return files
@@ -72,17 +72,15 @@ class Archive:
             self.file.write(part + b"\0" * (-len(part) % 4))
 
 
-def stripped(path, scratch):
+def stripped(path, target):
     """Without debugging information: it would be most of the archive."""
-    target = scratch / path.name
     subprocess.run(["strip", "-o", target, path], check=True)
     return target
 
 
-def build(binaries, target):
-    scratch = target.parent / "stripped"
-    scratch.mkdir(parents=True, exist_ok=True)
-    files = contents([stripped(path, scratch) for path in binaries])
+def build(extra, target):
+    """Packs what every machine has, and `extra`: absolute path in the machine to file here."""
+    files = contents(extra)
     parents = (pathlib.PurePosixPath(name).parents for name in files)
     folders = {str(folder) for up in parents for folder in up} | set(FOLDERS)
     with gzip.open(target, "wb", compresslevel=1) as file:
