@@ -25,6 +25,7 @@ demo: setup ## Play the two stories on nginx, gunicorn, Django and PostgreSQL (r
 test: setup ## Run every test (root)
 	cargo test --release --workspace --locked
 	$(PYTHON) -m pytest -q python tests/truth
+	$(PYTHON) -m pytest -q tests/failures
 	$(PYTHON) tests/truth
 
 .PHONY: truth

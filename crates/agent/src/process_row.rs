@@ -16,7 +16,8 @@ pub(crate) fn read(pid: u32, watched: &Watched, namer: &Namer, now: u64) -> Opti
     // Ticks since boot; the clock that counts them also counts suspended time, which we ignore.
     let started = stat.starttime.saturating_mul(1_000_000_000) / ticks.max(1);
     let (python, gil) = match &watched.python {
-        Python::Starting { .. } => (String::new(), "starting".to_owned()),
+        Python::Starting { why, .. } if why.is_empty() => (String::new(), "starting".to_owned()),
+        Python::Starting { why, .. } => (String::new(), format!("not read yet: {why}")),
         Python::None => (String::new(), String::new()),
         Python::Known { version, gil } => (version.clone(), gil.clone()),
         Python::Refused(why) => (String::new(), why.clone()),

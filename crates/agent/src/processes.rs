@@ -15,6 +15,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LOOK_SLOWER: f64 = 1.2;
 /// up to this.
 const LAST_LOOK: Duration = Duration::from_secs(5);
+/// A start whose looks have become this far apart takes longer than starts do.
+const LONG_START: Duration = Duration::from_millis(500);
 
 /// x86 has so many debug registers per CPU.
 const WATCHPOINTS: usize = 4;
@@ -41,6 +43,8 @@ pub enum Python {
         again: Instant,
         /// The pause before that.
         pause: Duration,
+        /// What is missing yet; empty before the first look.
+        why: String,
     },
     /// It runs no Python.
     None,
@@ -184,7 +188,8 @@ impl Processes {
             tracing::warn!(pid, "{error}");
             return;
         }
-        let starting = Python::Starting { again: Instant::now(), pause: FIRST_LOOK };
+        let starting =
+            Python::Starting { again: Instant::now(), pause: FIRST_LOOK, why: String::new() };
         let watched = Watched { why, python: starting, gc: Rung::None, gc_notes: Vec::new() };
         self.watched.insert(pid, watched);
         self.changed.insert(pid);
@@ -199,9 +204,10 @@ impl Processes {
             Python::Starting { pause, .. } => pause,
             _ => FIRST_LOOK,
         };
-        let starting = Python::Starting {
+        let starting = |why| Python::Starting {
             again: Instant::now() + pause,
             pause: pause.mul_f64(LOOK_SLOWER).min(LAST_LOOK),
+            why,
         };
         match outcome {
             Ok(interpreter) => {
@@ -209,13 +215,18 @@ impl Processes {
                 (watched.python, watched.gc, watched.gc_notes) = known;
                 self.pythons.push(pid);
             }
-            Err(InspectError::NotReady(_)) => {
-                watched.python = starting;
-                return;
+            Err(InspectError::NotReady(why)) => {
+                watched.python = starting(why.clone());
+                let slower = pause.mul_f64(LOOK_SLOWER);
+                if !(pause < LONG_START && slower >= LONG_START) {
+                    return;
+                }
+                // It may never be: its memory may not be what we know. Told once, and tried on.
+                tracing::warn!(pid, "its Python is not read yet: {why}");
             }
             // A launcher may be about to load one: look a few times.
             Err(InspectError::NotPython) if pause < Duration::from_secs(1) => {
-                watched.python = starting;
+                watched.python = starting(String::new());
                 return;
             }
             Err(InspectError::NotPython) => watched.python = Python::None,

@@ -123,7 +123,10 @@ fn process(pid: u32, watched: &Watched) -> ProcessReport {
     let (python, gil) = match &watched.python {
         Python::None => (String::new(), String::new()),
         Python::Starting { .. } if !watched.why.python => (String::new(), String::new()),
-        Python::Starting { .. } => ("starting".to_owned(), "not yet".to_owned()),
+        Python::Starting { why, .. } if why.is_empty() => {
+            ("starting".to_owned(), "not yet".to_owned())
+        }
+        Python::Starting { why, .. } => (format!("not read yet: {why}"), "not seen".to_owned()),
         Python::Known { version, gil } => (version.clone(), gil.clone()),
         Python::Refused(why) => (format!("not read: {why}"), "not seen".to_owned()),
     };
