@@ -126,15 +126,14 @@ class Underspan:
         self._end()
 
 
-class Published(Observer):
-    """bpftrace with the probes that articles and tools publish, on one process."""
+class Bpftrace(Observer):
+    """bpftrace with a script."""
 
-    def __init__(self, folder: Path, pid: int) -> None:
+    def __init__(self, folder: Path, script: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        script = folder / "published.bt"
-        text = (WORKLOADS / "published.bt").read_text()
-        script.write_text(text.replace("@lib@", str(machine.python_library())).replace("@pid@", str(pid)))
-        super().__init__(["bpftrace", str(script)], folder / "bpftrace.log")
+        path = folder / "script.bt"
+        path.write_text(script)
+        super().__init__(["bpftrace", str(path)], folder / "bpftrace.log")
 
     def __enter__(self):
         super().__enter__()
@@ -143,6 +142,14 @@ class Published(Observer):
 
     def is_ready(self) -> bool:
         return "Attaching" in self.said()
+
+
+class Published(Bpftrace):
+    """The probes that articles and tools publish, on one process."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        text = (WORKLOADS / "published.bt").read_text()
+        super().__init__(folder, text.replace("@lib@", str(machine.python_library())).replace("@pid@", str(pid)))
 
 
 @contextlib.contextmanager
