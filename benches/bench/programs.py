@@ -14,9 +14,9 @@ from bench.settings import Settings
 
 TITLE = "BPF programs"
 NOTES = [
-    "Run time is what the kernel counts while BPF statistics are on. The counting itself is part of it: an empty program "
-    "says how much. In the storms of threads that are watched both sides of each switch are. Programs that "
-    "ran less than a fiftieth as often as the busiest are left out.",
+    "Run time is what the kernel counts while BPF statistics are on. The counting itself is part of it: an empty "
+    "program says how much. In the storms of watched threads both sides of each switch are watched. Programs that ran "
+    "less than a fiftieth as often as the busiest are left out.",
 ]
 SWITCH_TARGET_NS = 250
 PAIRS = 4
