@@ -94,10 +94,20 @@ def test_a_newer_underspan_made_the_tables(underspan, place):
         "sql", "--data", data, "INSERT INTO schema_migrations (component, version, description) VALUES ('gc', 99, '')"
     )
     assert said.status == 0, said
-    for words in (["run", "--", "touch", "mark"], ["agent"], ["server"]):
+    for words in (["run", "--", "touch", "mark"], ["agent"], ["server", "--store-port", "0"]):
         said = underspan("--data", data, *words, cwd=place)
         said.failed("'gc' is at version 99", "a newer one made it; upgrade this one")
     assert not (place / "mark").exists()
+
+
+HOLD = """
+import fcntl, os, sys, time
+lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+os.write(lock, b'%d\\n' % os.getpid())
+print(flush=True)
+time.sleep(120)
+"""
 
 
 def test_folder_locked_by_another_process(underspan, place):
@@ -108,15 +118,14 @@ def test_folder_locked_by_another_process(underspan, place):
         [
             sys.executable,
             "-c",
-            "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
-            "fcntl.flock(f, fcntl.LOCK_EX); os.write(f, b'%d\\n' % os.getpid()); print(flush=True); time.sleep(120)",
+            HOLD,
             data / "lock",
         ],
         stdout=subprocess.PIPE,
     )
     try:
         holder.stdout.readline()
-        for words in (["run", "--", "touch", "mark"], ["server"], ["requests"]):
+        for words in (["run", "--", "touch", "mark"], ["server", "--store-port", "0"], ["requests"]):
             said = underspan("--data", data, *words, cwd=place)
             said.failed(f"data folder {data} is in use by process {holder.pid}", "choose another folder")
         assert not (place / "mark").exists()

@@ -5,8 +5,8 @@ import os
 import re
 import subprocess
 
-# They compare with the scheduler's own accounts. It reads its clock at the beginning of a switch, our
-# program at the end: nanoseconds apart on a processor, up to milliseconds in an emulator.
+# They compare with the scheduler's own accounts. It reads its clock when a switch begins, our
+# program when it ends: nanoseconds apart on a processor, up to milliseconds in an emulator.
 SKIPPED = [
     "sums::a_thread_moved_between_cpus_loses_nothing",
     "sums::running_and_runnable_agree_with_the_scheduler",
