@@ -101,12 +101,12 @@ class Phase:
             culprit=culprit,
         )
 
-    def gil_wait(self, ns, at_least_ms, in_gc=False, **culprit):
-        """Rows of `gil_wait`, `ns` together; run queue time may lie in one or between two."""
+    def gil_wait(self, ns, ns_max, at_least_ms, in_gc=False, **culprit):
+        """Rows of `gil_wait` that together last between `ns` and `ns_max`."""
         self.claim(
             "gil_wait",
             ns=ns,
-            ns_max=ns + self.delay,
+            ns_max=ns_max,
             in_gc=in_gc,
             at_least=at_least_ms * 1_000_000,
             culprit=culprit,

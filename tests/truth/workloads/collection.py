@@ -60,6 +60,7 @@ def sibling():
             time.sleep(ASLEEP_S)
         phase.gil_wait(
             phase.blocked - ASLEEP_NS,
+            phase.wall - ASLEEP_NS,
             at_least_ms=20,
             in_gc=True,
             holder_tid=collector.native_id,

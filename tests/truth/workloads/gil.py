@@ -34,6 +34,7 @@ def one_long_call():
             time.sleep(ASLEEP_S)
         phase.gil_wait(
             phase.blocked - ASLEEP_NS,
+            phase.wall - ASLEEP_NS,
             at_least_ms=100,
             holder_tid=holder.native_id,
             holder_thread="holder",
@@ -48,7 +49,8 @@ def one_long_call():
 
 
 def bytecode():
-    """The holder is asked to let go every 5 ms, so the other waits about that long, many times."""
+    """The holder is asked to let go every 5 ms, so the other waits about that long, many times.
+    Waits of less than a millisecond are in the ledger, but have no row."""
     wanted, enough = [], []
 
     def compute():
@@ -58,16 +60,26 @@ def bytecode():
             pass
 
     def want():
+        shortest = longest = 0
         with Phase("wants the GIL during bytecode") as phase:
             wanted.append(True)
             end = time.monotonic() + 0.25
             while time.monotonic() < end:
-                os.stat("/")  # lets go of the GIL and blocks on nothing
+                with Phase("wants it once") as once:
+                    os.stat("/")  # lets go of the GIL and blocks on nothing
+                if once.blocked > 1_100_000:
+                    shortest += once.blocked
+                if once.wall > 900_000:
+                    longest += once.wall
         enough.append(True)
         phase.gil_wait(
-            phase.blocked, at_least_ms=100, holder_tid=computer.native_id, holder_thread="computer"
+            shortest,
+            longest,
+            at_least_ms=50,
+            holder_tid=computer.native_id,
+            holder_thread="computer",
         )
-        phase.cell("gil_wait", at_least_ms=100)
+        phase.off_cpu("gil_wait", at_least_ms=100)
 
     computer = Thread("computer", compute)
     computer.start()
