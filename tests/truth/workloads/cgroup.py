@@ -45,7 +45,14 @@ class Group:
         self._write("cgroup.procs", os.getpid())
 
     def throttled_ns(self):
-        with open(os.path.join(self.path, "cpu.stat")) as lines:
+        """How long it was throttled, as both of the kernel's counters have it: that of the quota,
+        and, since Linux 6.6, that of the group's own queues."""
+        whole = self._counter("cpu.stat")
+        local = os.path.exists(os.path.join(self.path, "cpu.stat.local"))
+        return (whole, self._counter("cpu.stat.local") if local else whole)
+
+    def _counter(self, file):
+        with open(os.path.join(self.path, file)) as lines:
             stat = dict(line.split() for line in lines)
         return int(stat["throttled_time"]) if self._v1 else int(stat["throttled_usec"]) * 1000
 

@@ -50,6 +50,22 @@ def now():
             return instant
 
 
+GAP_NS = 20_000
+
+
+def spin(seconds):
+    """Computes, reading the clock all the time. Returns how long it was kept from doing so, which
+    is a second opinion on its time in a run queue."""
+    last = time.monotonic_ns()
+    end, gaps = last + int(seconds * 1e9), 0
+    while last < end:
+        instant = time.monotonic_ns()
+        if instant - last > GAP_NS:
+            gaps += instant - last
+        last = instant
+    return gaps
+
+
 class Phase:
     """A stretch of the calling thread's life, and what must be found of it."""
 
@@ -111,6 +127,12 @@ class Phase:
             at_least=at_least_ms * 1_000_000,
             culprit=culprit,
         )
+
+    def computed(self, waiting, gaps, at_least_ms):
+        """It computed all the time or waited for a CPU, in the states `waiting`: for how long say
+        the kernel and the thread's own clock, and the truth is between the two."""
+        low, high = sorted((self.delay, gaps))
+        self.cell(waiting, at_least_ms, ns=low, unsure=high - low)
 
     def off_cpu(self, state, at_least_ms):
         """Many short waits: state and run queue together. Where one ends and the other begins, the

@@ -4,13 +4,7 @@ import ctypes
 import os
 import time
 
-from clock import Child, Phase, Thread, run
-
-
-def spin(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
+from clock import Child, Phase, Thread, run, spin
 
 
 def call_this_thread(name):
@@ -18,7 +12,7 @@ def call_this_thread(name):
 
 
 def contention():
-    """Three processes on one CPU: the kernel knows how long this thread was in the run queue."""
+    """Three processes on one CPU: how long was this thread in the run queue, and who ran?"""
     cpu = min(os.sched_getaffinity(0))
 
     def rival():
@@ -31,9 +25,8 @@ def contention():
     def compute():
         os.sched_setaffinity(0, {cpu})
         with Phase("computes on a contended CPU") as phase:
-            spin(0.6)
-        phase.cell("runnable", at_least_ms=200, ns=phase.delay)
-        phase.cell("running", at_least_ms=100, ns=phase.wall - phase.delay)
+            gaps = spin(0.6)
+        phase.computed("runnable", gaps, at_least_ms=200)
         phase.claim("holders", state="runnable", any_of=[rival.pid for rival in rivals])
 
     run(Thread("computer", compute))

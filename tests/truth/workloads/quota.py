@@ -1,31 +1,23 @@
 """A CPU quota of 20 ms in every 100, used by one thread and by two.
 
-The group's own counter says how long it was throttled; the rest of a thread's time off its CPU it
+The group's own counters say how long it was throttled; the rest of its time off the CPU a thread
 was runnable.
 """
 
 import os
-import time
 
 import cgroup
-from clock import Child, Phase, Thread, run
-
-
-def spin(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
+from clock import Child, Phase, Thread, run, spin
 
 
 def compute(group, label):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before = group.throttled_ns()
     with Phase(label) as phase:
-        spin(0.65)
-    counted = group.throttled_ns() - before
-    phase.cell("throttled", at_least_ms=200, ns=counted)
-    phase.cell("throttled+runnable", at_least_ms=200, ns=phase.delay)
-    phase.cell("running", at_least_ms=20, ns=phase.wall - phase.delay)
+        gaps = spin(0.65)
+    low, high = sorted(after - then for after, then in zip(group.throttled_ns(), before))
+    phase.cell("throttled", at_least_ms=200, ns=low, unsure=high - low)
+    phase.computed("throttled+runnable", gaps, at_least_ms=200)
 
 
 def alone():
