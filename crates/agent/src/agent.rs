@@ -23,6 +23,8 @@ use crate::{Collector, Health, Sink, monotonic_ns, process_row, rows};
 
 /// How often the ring is drained. An event costs no wake-up of its own.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
+/// How often it is drained at the end, at the most.
+const LAST_DRAINS: usize = 16;
 /// How often ledgers are read, losses counted and the agent's own cost written.
 const SECOND: Duration = Duration::from_secs(1);
 /// How often all processes are looked at, for those whose start or listen was missed.
@@ -178,7 +180,14 @@ impl Agent {
             self.pass_on(&mut collector);
             collector.flush_due();
         }
-        self.drain(Duration::ZERO)?;
+        // Whatever is left; but a flood has no end.
+        for _ in 0..LAST_DRAINS {
+            let before = self.events;
+            self.drain(Duration::ZERO)?;
+            if self.events == before {
+                break;
+            }
+        }
         let now = monotonic_ns()?;
         for decoder in &mut self.decoders {
             decoder.finish(now, &mut self.namer, &mut self.rows);

@@ -35,8 +35,12 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         let store = signals.unless(target.open()).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;
-            let start =
-                starter.start(store.client(), &spool, args.agent.spool_bytes(), store.own_pids());
+            let start = starter.start(
+                store.client(),
+                std::slice::from_ref(&spool),
+                args.agent.spool_options(&args.tables),
+                store.own_pids(),
+            );
             let mut running = signals.unless(start).await?;
             progress("watching; Ctrl-C ends it");
             tokio::select! {

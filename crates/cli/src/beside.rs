@@ -4,7 +4,7 @@
 //! thread, while it is the only one and privileges can still be dropped, and stays there.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -76,17 +76,17 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Begins to watch, and to write to `store`. Returns once everything that was selected is being
+    /// Begins to watch, and to write to `store`, by way of the first of the spools that is free.
+    /// Returns once everything that was selected is being
     /// watched.
     pub(crate) async fn start(
         self,
         store: Store,
-        spool: &Path,
-        spool_bytes: u64,
+        spools: &[PathBuf],
+        spool_options: SpoolOptions,
         never: Vec<u32>,
     ) -> anyhow::Result<Running> {
-        let options = SpoolOptions { max_bytes: spool_bytes, ..SpoolOptions::default() };
-        let spool = Spool::open(spool, options)?;
+        let spool = open_spool(spools, spool_options)?;
         let (sink, collector) = Sink::start(store, spool, SinkOptions::default());
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = oneshot::channel();
@@ -96,6 +96,20 @@ impl Starter {
         is_ready.await?;
         Ok(Running { stop, is_done, outcome: None })
     }
+}
+
+/// The first of these that no other agent has.
+fn open_spool(spools: &[PathBuf], options: SpoolOptions) -> anyhow::Result<Spool> {
+    let mut in_use = None;
+    for folder in spools {
+        match Spool::open(folder, options) {
+            Err(error @ underspan_agent::Error::SpoolInUse { .. }) => {
+                in_use = in_use.or(Some(error))
+            }
+            opened => return Ok(opened?),
+        }
+    }
+    Err(in_use.map_or_else(|| anyhow::anyhow!("there is no folder for the spool"), Into::into))
 }
 
 /// An agent at work. It ends with this.

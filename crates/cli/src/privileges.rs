@@ -99,7 +99,8 @@ fn prepare(folder: &Path) -> anyhow::Result<PathBuf> {
 fn is_ours(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let name = name.strip_suffix(".new").unwrap_or(&name);
-    OURS.contains(&name) || name == "cursor" || name.ends_with(".segment")
+    let other_spool = name.strip_prefix("spool-").is_some_and(|n| n.parse::<u8>().is_ok());
+    OURS.contains(&name) || other_spool || name == "cursor" || name.ends_with(".segment")
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
     let target = store::Target::new(global, 0)?;
-    let spool = args.agent.spool(global);
+    // Beside an agent that is up, which has the first.
+    let spools = args.agent.spools(global);
     // The command waits before its first instruction until it is watched.
     let held = Held::start(&args.command)?;
     let selection = Selection { root: Some(held.pid), ..Selection::default() };
@@ -49,8 +50,12 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         let store = signals.unless(target.open()).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;
-            let start =
-                starter.start(store.client(), &spool, args.agent.spool_bytes(), store.own_pids());
+            let start = starter.start(
+                store.client(),
+                &spools,
+                args.agent.spool_options(&args.tables),
+                store.own_pids(),
+            );
             let running = signals.unless(start).await?;
             watch_command(held, running, &args, &signals).await
         }

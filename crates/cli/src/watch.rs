@@ -4,10 +4,12 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underspan_agent::{Budget, CgroupPath, Options, Selection, comm_pattern};
+use underspan_agent::{Budget, CgroupPath, Options, Selection, SpoolOptions, comm_pattern};
 use underspan_store::embedded::default_folder;
 
 use crate::Global;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What to watch.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -79,9 +81,19 @@ impl AgentArgs {
         self.spool.clone().unwrap_or_else(|| data_folder(global).join("spool"))
     }
 
-    /// The bound of the spool, in bytes.
-    pub(crate) fn spool_bytes(&self) -> u64 {
-        self.spool_size << 20
+    /// The folder of the spool, and others to take while another agent has it.
+    pub(crate) fn spools(&self, global: &Global) -> Vec<PathBuf> {
+        let first = self.spool(global);
+        if self.spool.is_some() {
+            return vec![first];
+        }
+        let others = (2..=8).map(|n| data_folder(global).join(format!("spool-{n}")));
+        std::iter::once(first.clone()).chain(others).collect()
+    }
+
+    /// The spool's limits. Rows older than what the tables keep would vanish when they are inserted.
+    pub(crate) fn spool_options(&self, tables: &TableArgs) -> SpoolOptions {
+        SpoolOptions { max_bytes: self.spool_size << 20, max_age: Some(DAY * tables.ttl) }
     }
 }
 

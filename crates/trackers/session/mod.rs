@@ -65,6 +65,23 @@ struct Queue {
     ends: Vec<usize>,
 }
 
+/// Some 20 MiB of records, a tenth of a second's work.
+const DRAIN_AT_ONCE: usize = 65_536;
+
+/// Waits until a descriptor can be read, or the time is over, or a signal came.
+fn wait_readable(fd: i32, timeout: Duration) -> std::io::Result<()> {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let timeout = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: one pollfd, which outlives the call; the ring keeps the descriptor open.
+    if unsafe { libc::poll(&raw mut poll, 1, timeout) } < 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
 /// Programs in the kernel. They go when it is dropped.
 pub struct Session {
     ring: RingBuffer<'static>,
@@ -183,14 +200,17 @@ impl Session {
         Ok(snapshots)
     }
 
-    /// Waits up to `timeout` for the ring to get full, then hands out everything in it.
+    /// Waits up to `timeout` for the ring to get full, then hands out what is in it, but no more
+    /// than [`DRAIN_AT_ONCE`] records: in a flood it would never be empty.
     pub fn drain(&self, timeout: Duration, mut each: impl FnMut(&[u8])) -> Result<usize> {
-        match self.ring.poll(timeout) {
-            Ok(()) => {}
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(source) => return Err(Error::Bpf { what: "reading the ring".into(), source }),
+        let what = || "reading the ring".to_owned();
+        let waited = wait_readable(self.ring.epoll_fd(), timeout);
+        waited.map_err(|error| Error::Bpf { what: what(), source: error.into() })?;
+        let read = self.ring.consume_raw_n(DRAIN_AT_ONCE);
+        if read < 0 {
+            let source = libbpf_rs::Error::from_raw_os_error(-read);
+            return Err(Error::Bpf { what: what(), source });
         }
-        self.ring.consume().doing("reading the ring")?;
         let mut queue = self.queue.borrow_mut();
         let mut start = 0;
         for end in &queue.ends {
