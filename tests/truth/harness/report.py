@@ -79,7 +79,7 @@ def to_markdown(lines, command, pythons):
     preface = PREFACE.format(
         command=command,
         day=datetime.date.today().isoformat(),
-        kernel=platform.release(),
+        kernel=platform.release().split("-")[0],
         machine=platform.machine(),
         cpus=os.cpu_count(),
         pythons=", ".join(each.name for each in pythons),

@@ -146,6 +146,10 @@ def judge(cases, interpreter, folder, underspan):
         again = {line.case for line in found if not line.verdict.ok} - {"run"}
         if attempt == ATTEMPTS:
             again = set()
+        for line in found:
+            if line.case in again and not line.verdict.ok:
+                about = f"{line.case}, {line.python}: {line.verdict.what} ({line.verdict.state})"
+                print(f"played again: {about}: {'; '.join(line.verdict.problems)}", flush=True)
         lines += [line for line in found if line.case not in again]
         cases = [case for case in cases if case.name in again]
         if not cases:
