@@ -134,10 +134,12 @@ class Phase:
         low, high = sorted((self.delay, gaps))
         self.cell(waiting, at_least_ms, ns=low, unsure=high - low)
 
-    def off_cpu(self, state, at_least_ms):
+    def off_cpu(self, state, at_least_ms, stolen=0):
         """Many short waits: state and run queue together. Where one ends and the other begins, the
-        kernel and Underspan differ by some microseconds at each wake-up."""
-        self.cell(state + "+runnable", at_least_ms, ns=self.wall - self.cpu)
+        kernel and Underspan differ by some microseconds at each wake-up. What a hypervisor may have
+        `stolen` is time off the CPU to the kernel, and time on it to Underspan."""
+        off = self.wall - self.cpu
+        self.cell(state + "+runnable", at_least_ms, ns=off - stolen, unsure=stolen)
 
     def cell(self, state, at_least_ms, ns=None, unsure=0):
         """What the thread's ledger must hold for `state` (or `one+another`) over its whole life: at
