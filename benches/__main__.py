@@ -42,13 +42,15 @@ def measure(name: str, settings: Settings, folder: Path) -> Part:
     """Run one part and tell its rows."""
     module = importlib.import_module(f"bench.{name}")
     load = machine.await_quiet(settings.quiet_s)
-    start = time.monotonic()
     print(f"\n{module.TITLE} (load average {load:.2f})", flush=True)
+    start, busy, own = time.monotonic(), machine.busy_s(), machine.own_s()
     rows = module.run(folder, settings)
+    seconds = time.monotonic() - start
+    others = ((machine.busy_s() - busy) - (machine.own_s() - own)) / seconds / (os.cpu_count() or 1) * 100
     for row in rows:
         print(f"  {row.what}: {row.figure}" + (f"  [{row.target}: {row.verdict}]" if row.target else ""), flush=True)
-    print(f"  ({time.monotonic() - start:.0f} s)", flush=True)
-    return Part(name, module.TITLE, machine.facts(), load, load < machine.QUIET_LOAD, rows, module.NOTES)
+    print(f"  ({seconds:.0f} s; others used {others:.0f} % of the machine meanwhile)", flush=True)
+    return Part(name, module.TITLE, machine.facts(), load, others, rows, module.NOTES)
 
 
 def main() -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 QUIET_LOAD = 1.0
+# Others may use so much of the machine, in percent, before a run counts as disturbed.
+QUIET_PERCENT = 5
 
 
 def facts() -> str:
@@ -38,6 +40,11 @@ def busy_s() -> float:
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, _steal = fields
     return (user + nice + system + irq + softirq) / TICKS
+
+
+def own_s() -> float:
+    """CPU time of this program and of all it started that have ended."""
+    return sum(os.times()[:4])
 
 
 def process_cpu_s(pid: int) -> float:

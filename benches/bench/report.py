@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.figures import Row
+from bench.machine import QUIET_PERCENT
 
 HEAD = """\
 # Benchmarks
@@ -27,7 +28,7 @@ class Part:
     title: str
     machine: str
     load: float  # load average of the last minute, just before
-    quiet: bool
+    others: float  # CPU that other programs used meanwhile, in percent of the machine
     rows: list[Row]
     notes: list[str]
 
@@ -40,9 +41,10 @@ class Part:
         return cls(**{**values, "rows": [Row(**row) for row in values["rows"]]})
 
     def text(self) -> str:
-        noise = "" if self.quiet else ": **the machine was not quiet**"
+        noise = "" if self.others < QUIET_PERCENT else ": **the machine was not quiet**"
         lines = [f"## {self.title}", "", f"`make bench ONLY={self.name}`", ""]
-        lines += [f"{self.machine}. Load average before the run: {self.load:.2f}{noise}.", ""]
+        others = f"meanwhile other programs used {max(0, self.others):.0f} % of the machine"
+        lines += [f"{self.machine}. Load average before the run {self.load:.2f}, {others}{noise}.", ""]
         lines += ["| what | figure | target | verdict |", "|---|---|---|---|"]
         lines += [f"| {row.what} | {row.figure} | {row.target or '–'} | {row.verdict} |" for row in self.rows]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
