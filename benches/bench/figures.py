@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 # What a row says about its target.
 MET, MISSED, NO_TARGET = "met", "MISSED", "–"
+IN_NOISE = "MISSED, within the noise"
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,6 @@ class Row:
     figure: str
     target: str = ""
     verdict: str = NO_TARGET
-
-    @property
-    def missed(self) -> bool:
-        return self.verdict == MISSED
 
 
 def at_most(what: str, value: float, limit: float, figure: str, target: str) -> Row:
