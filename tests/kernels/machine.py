@@ -26,8 +26,8 @@ def boot(kernel, initramfs, folder, seconds):
     lines = {name: folder / f"{kernel.line}.{name}" for name in ("console", "result", "libbpf")}
     command = [
         "qemu-system-x86_64",
-        # Software: slower than kvm, but it runs anywhere. One thread for both CPUs: with one each, a
-        # CPU may go on with old code after the kernel has changed it, and both hang (README.md).
+        # Software: slower than kvm, but it runs anywhere. One thread for both CPUs: with one each
+        # they hung now and then while the kernel changed its code (README.md).
         *("-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "1G"),
         *("-nodefaults", "-no-reboot", "-display", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initramfs), "-append", BOOT_LINE),
