@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON := .cache/venv/bin/python
+# The embedded store's Python, also for tests.
+export UNDERSPAN_PYTHON := $(CURDIR)/$(PYTHON)
 
 .PHONY: help
 help: ## List the targets
