@@ -54,7 +54,8 @@ def host_of(data) -> int:
 
 def pythons() -> list[str]:
     """One Python per version, and Debian's."""
-    homes = [*glob.glob("/root/.pyenv/versions/3.*/bin/python3"), sys.executable, "/usr/bin/python3"]
+    pyenv = glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3"))
+    homes = [*pyenv, sys.executable, "/usr/bin/python3"]
     found = {os.path.realpath(path): path for path in homes if os.path.exists(path)}
     return [path for path in found.values() if supported(path)]
 
