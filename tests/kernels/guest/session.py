@@ -5,9 +5,12 @@ import os
 import re
 import subprocess
 
-# They compare with the scheduler's own accounts. It reads its clock when a switch begins, our
-# program when it ends: nanoseconds apart on a processor, up to milliseconds in an emulator.
+# What needs a processor's pace. The emulator runs the two CPUs in turn, up to 100 ms each, so
+# between a hook and what it tells, or between two slices of a wait, there is time that a processor
+# has not. `smoke.py` asks the same of requests and of the GIL, with room for that.
 SKIPPED = [
+    "gil::",
+    "requests::",
     "sums::a_thread_moved_between_cpus_loses_nothing",
     "sums::running_and_runnable_agree_with_the_scheduler",
 ]
