@@ -152,9 +152,13 @@ def test_spool_used_by_another_agent(underspan, place):
     data = place / "data"
     with underspan.going("agent", "--data", data, "--comm", "no-such") as agent:
         agent.wait_for("watching")
-        said = underspan("--data", data, "run", "--", "touch", "mark", cwd=place)
+        # Named, it is that one or none; else `run` takes another beside the agent's.
+        said = underspan("--data", data, "run", "--spool", data / "spool", "--", "touch", "mark", cwd=place)
         said.failed(f"{data}/spool", f"pid {agent.pid}", "choose another")
         assert not (place / "mark").exists()
+        said = underspan("--data", data, "run", "--", "touch", "mark", cwd=place)
+        assert said.status == 0
+        assert (place / "mark").exists()
 
 
 @pytest.mark.parametrize(("option", "command"), [
