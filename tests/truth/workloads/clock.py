@@ -139,6 +139,8 @@ class Phase:
         kernel and Underspan differ by some microseconds at each wake-up. What a hypervisor may have
         `stolen` is time off the CPU to the kernel, and time on it to Underspan."""
         off = self.wall - self.cpu
+        # No wait is shorter than nothing, though steal is told in whole ticks.
+        stolen = min(stolen, off)
         self.cell(state + "+runnable", at_least_ms, ns=off - stolen, unsure=stolen)
 
     def cell(self, state, at_least_ms, ns=None, unsure=0):
