@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::stack::RawStack;
+
 /// A thread, as rows name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
@@ -30,6 +32,10 @@ pub trait Context {
     /// The thread with this id. `comm` is the name that the event carried, if any: it names a
     /// thread that is gone and was never seen alive.
     fn thread(&mut self, pid: u32, tid: u32, comm: &str) -> Thread;
+
+    /// The id under which this stack will be found in `stacks`. Returns at once; names are looked up
+    /// later. The same stack of the same process has the same id. 0: there is nothing in it.
+    fn stack(&mut self, stack: RawStack) -> u64;
 
     /// Counts events that a decoder had to give up.
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64);

@@ -21,6 +21,7 @@ pub mod gc;
 pub mod gil;
 pub mod ledger;
 pub mod request;
+pub mod stack;
 
 pub use context::{Context, Thread};
 pub use hook::{Attach, Hook, HookStatus, Program};
@@ -88,9 +89,12 @@ pub trait Decoder {
     fn finish(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows);
 }
 
-/// The trackers' tables, for the store's migrations.
+/// The trackers' tables, and the stacks they refer to, for the store's migrations.
 pub fn components() -> Vec<Component> {
-    ALL.iter().map(|tracker| Component { name: tracker.name(), sql: tracker.sql() }).collect()
+    ALL.iter()
+        .map(|tracker| Component { name: tracker.name(), sql: tracker.sql() })
+        .chain([stack::component()])
+        .collect()
 }
 
 #[cfg(test)]

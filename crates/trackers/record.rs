@@ -64,7 +64,12 @@ records!(
     request_sent_event,
     thread,
     process,
+    stack_event,
+    python_frame,
 );
+
+// SAFETY: an integer.
+unsafe impl Record for u64 {}
 
 /// The kind of a record, 0 if it is too short to have one.
 pub(crate) fn kind(bytes: &[u8]) -> u32 {
@@ -79,6 +84,18 @@ pub(crate) fn read<T: Record>(bytes: &[u8]) -> Result<T, DecodeError> {
     }
     // SAFETY: there are enough bytes, and any bytes are a valid `T`.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Reads what stands at an offset in a record.
+pub(crate) fn read_at<T: Record>(bytes: &[u8], at: usize) -> Result<T, DecodeError> {
+    let short = || DecodeError::Short {
+        kind: kind(bytes),
+        len: bytes.len(),
+        wanted: at.saturating_add(size_of::<T>()),
+    };
+    let rest = bytes.get(at..).filter(|rest| rest.len() >= size_of::<T>()).ok_or_else(short)?;
+    // SAFETY: there are enough bytes, and any bytes are a valid `T`.
+    Ok(unsafe { rest.as_ptr().cast::<T>().read_unaligned() })
 }
 
 /// The bytes of a value for a map.

@@ -18,7 +18,7 @@ mod complete {
     use super::support::tables;
     use crate::{ALL, Attach};
 
-    const NOT_TRACKERS: [&str; 3] = ["bpf", "session", "tests"];
+    const NOT_TRACKERS: [&str; 4] = ["bpf", "session", "stack", "tests"];
 
     fn source() -> &'static Path {
         Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -16,6 +16,7 @@ pub mod rows;
 mod select;
 mod sink;
 mod spool;
+mod stacks;
 
 pub use agent::{Agent, OpenError, Options};
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use underspan_trackers::stack::RawStack;
 use underspan_trackers::{Context, Thread, ThreadSnapshot};
 
 use crate::names::Names;
+use crate::stacks::Stacks;
 use crate::{Clock, Step};
 
 /// What decoders ask of the agent.
@@ -14,12 +16,19 @@ pub(crate) struct Namer {
     host: String,
     clock: Clock,
     names: Names,
+    stacks: Stacks,
     lost: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Namer {
     pub(crate) fn new(host: String) -> crate::Result<Self> {
-        Ok(Namer { host, clock: Clock::new()?, names: Names::new(), lost: BTreeMap::new() })
+        Ok(Namer {
+            host,
+            clock: Clock::new()?,
+            names: Names::new(),
+            stacks: Stacks::default(),
+            lost: BTreeMap::new(),
+        })
     }
 
     /// Reads the clocks again. A step of the wall clock is reported, once.
@@ -81,6 +90,10 @@ impl Context for Namer {
             name: Arc::from(name.thread.as_str()),
             process: Arc::from(name.process.as_str()),
         }
+    }
+
+    fn stack(&mut self, stack: RawStack) -> u64 {
+        self.stacks.id(stack)
     }
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {

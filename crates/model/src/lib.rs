@@ -4,8 +4,10 @@
 
 mod ledger;
 mod rows;
+mod stack;
 mod state;
 
 pub use ledger::{Ledger, column};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
+pub use stack::{Frame, FrameKind, Stack, StackEnd};
 pub use state::{Class, STATES, State};

@@ -25,6 +25,10 @@ enum event_kind {
 	EVENT_REQUEST_READ = 10, /* struct request_read_event (request) */
 	EVENT_REQUEST_SENT = 11, /* struct request_sent_event (request) */
 	EVENT_REQUEST_END = 12,	 /* struct request_sent_event (request) */
+	EVENT_STACK = 13,	 /* struct stack_event (stack): for EVENT_OFF_CPU or a waker */
+	EVENT_OFF_CPU = 14,	 /* struct off_cpu_event (offcpu) */
+	EVENT_ON_CPU = 15,	 /* struct stack_event (stack), with counters (oncpu) */
+	EVENT_LOOP = 16,	 /* struct loop_event (loop) */
 };
 
 struct event_header {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::super::api::stack::RawStack;
 use super::super::api::{Context, Thread};
 
 /// Knows the threads it was told of; its wall clock is a fixed distance from the monotonic one.
@@ -9,6 +10,7 @@ use super::super::api::{Context, Thread};
 pub(crate) struct FakeContext {
     pub(crate) offset: u64,
     pub(crate) threads: HashMap<u32, Thread>,
+    pub(crate) stacks: Vec<RawStack>,
     pub(crate) lost: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -53,6 +55,18 @@ impl Context for FakeContext {
             name: comm.into(),
             process: comm.into(),
         })
+    }
+
+    fn stack(&mut self, stack: RawStack) -> u64 {
+        if stack == (RawStack { pid: stack.pid, ends: stack.ends, ..RawStack::default() }) {
+            return 0;
+        }
+        let known = self.stacks.iter().position(|known| *known == stack);
+        let index = known.unwrap_or_else(|| {
+            self.stacks.push(stack);
+            self.stacks.len() - 1
+        });
+        index as u64 + 1
     }
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {
