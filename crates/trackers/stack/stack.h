@@ -38,6 +38,8 @@ enum stack_moment {
 	STACK_OF_WAKER,	    /* the thread's, while it woke another */
 	STACK_ON_CPU,	    /* the thread's, by the sampling clock */
 	STACK_IN_ITERATION, /* the thread's, within a stalled iteration of its event loop */
+	STACK_ASLEEP,	    /* the kernel's part of it, of a thread that is about to go on */
+	STACK_MOMENTS,
 };
 
 /* A Python frame. File, line and name are read by user space, from the code object. */
