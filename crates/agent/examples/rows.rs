@@ -122,6 +122,10 @@ fn value(bytes: &mut &[u8], kind: &str) -> anyhow::Result<Value> {
         "UInt16" => json!(u16::from_le_bytes(take(bytes)?)),
         "UInt32" => json!(u32::from_le_bytes(take(bytes)?)),
         "UInt64" => json!(u64::from_le_bytes(take(bytes)?)),
+        "Nullable(UInt64)" => match u8::from_le_bytes(take(bytes)?) {
+            0 => json!(u64::from_le_bytes(take(bytes)?)),
+            _ => Value::Null,
+        },
         "Int8" => json!(i8::from_le_bytes(take(bytes)?)),
         "Int32" => json!(i32::from_le_bytes(take(bytes)?)),
         kind if kind == "Int64" || kind.starts_with("DateTime64(9") => {

@@ -66,6 +66,14 @@ impl RowWriter<'_> {
         self.i64(i64::try_from(unix_ns).unwrap_or(i64::MAX))
     }
 
+    /// A `Nullable(UInt64)`.
+    pub fn nullable_u64(&mut self, value: Option<u64>) -> &mut Self {
+        match value {
+            Some(value) => self.u8(0).u64(value),
+            None => self.u8(1),
+        }
+    }
+
     /// A `String` or `LowCardinality(String)`.
     pub fn str(&mut self, value: &str) -> &mut Self {
         self.varint(value.len() as u64);
@@ -110,6 +118,13 @@ mod tests {
         batch.row().u16(0x0102).str("hé").map([("k", "v")].into_iter());
         assert_eq!(batch.rows, 1);
         assert_eq!(batch.bytes, [2, 1, 3, b'h', 0xc3, 0xa9, 1, 1, b'k', 1, b'v']);
+    }
+
+    #[test]
+    fn what_is_not_known_is_one_byte() {
+        let mut batch = Batch::new("t", &["a", "b"]);
+        batch.row().nullable_u64(None).nullable_u64(Some(7));
+        assert_eq!(batch.bytes, [1, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

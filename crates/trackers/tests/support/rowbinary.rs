@@ -13,6 +13,7 @@ use super::sql;
 enum Value {
     Number(i128),
     Text(String),
+    Null,
 }
 
 /// One row, by column name.
@@ -28,7 +29,7 @@ impl Row {
     pub(crate) fn number(&self, column: &str) -> i128 {
         match self.value(column) {
             Value::Number(number) => *number,
-            Value::Text(text) => panic!("{}.{column} is text: {text:?}", self.table),
+            other => panic!("{}.{column} is no number: {other:?}", self.table),
         }
     }
 
@@ -38,11 +39,20 @@ impl Row {
         u64::try_from(self.number(column)).expect("a number that is not negative")
     }
 
+    /// A number that may not be known.
+    #[track_caller]
+    pub(crate) fn nullable(&self, column: &str) -> Option<u64> {
+        match self.value(column) {
+            Value::Null => None,
+            _ => Some(self.u64(column)),
+        }
+    }
+
     #[track_caller]
     pub(crate) fn text(&self, column: &str) -> &str {
         match self.value(column) {
             Value::Text(text) => text,
-            Value::Number(number) => panic!("{}.{column} is a number: {number}", self.table),
+            other => panic!("{}.{column} is no text: {other:?}", self.table),
         }
     }
 
@@ -103,6 +113,13 @@ fn value(bytes: &mut &[u8], kind: &str) -> Value {
         "UInt16" => u16::from_le_bytes(take(bytes)).into(),
         "UInt32" => u32::from_le_bytes(take(bytes)).into(),
         "UInt64" => u64::from_le_bytes(take(bytes)).into(),
+        "Nullable(UInt64)" => match u8::from_le_bytes(take(bytes)) {
+            0 => u64::from_le_bytes(take(bytes)).into(),
+            null => {
+                assert_eq!(null, 1, "a nullable begins with 0 or 1");
+                return Value::Null;
+            }
+        },
         "Int8" => i8::from_le_bytes(take(bytes)).into(),
         "Int32" => i32::from_le_bytes(take(bytes)).into(),
         "Int64" | "DateTime64(9, 'UTC')" => i64::from_le_bytes(take(bytes)).into(),
