@@ -40,6 +40,8 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         around.lost(),
     )?;
     Ok(Evidence {
+        samples: Vec::new(),
+        stalls: Vec::new(),
         request: Some(request),
         spans,
         waits,

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{GcPause, GilWait, Request, State, Wait};
+use underspan_model::{GcPause, GilWait, LoopStall, Request, Sample, State, Wait};
 
 use crate::Evidence;
 use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Threshold};
 use crate::interval::{Cover, Interval};
+use crate::place::{Place, mostly};
 use crate::window::{Window, is_gil};
 use crate::words;
 
@@ -19,6 +20,7 @@ pub(crate) struct Case<'a> {
     pub(crate) pauses: Vec<&'a GcPause>,
     pub(crate) gil_waits: Vec<&'a GilWait>,
     pub(crate) siblings: Vec<&'a Request>,
+    pub(crate) samples: Vec<&'a Sample>,
     /// What child spans cover.
     pub(crate) visible: Cover,
 }
@@ -51,7 +53,9 @@ impl<'a> Case<'a> {
             evidence.siblings.iter().filter(|s| here(&s.host, s.pid)).collect();
         siblings.sort_by_key(|s| (s.start_time, s.tid, &s.request_id, s.duration_ns));
         siblings.retain(|s| seen.insert(&s.request_id));
-        Case { request, window, evidence, waits, pauses, gil_waits, siblings, visible }
+        let samples =
+            evidence.samples.iter().filter(|s| s.host == request.host).collect::<Vec<_>>();
+        Case { request, window, evidence, waits, pauses, gil_waits, siblings, samples, visible }
     }
 
     /// Whether `ns` is worth a finding.
@@ -86,6 +90,18 @@ impl<'a> Case<'a> {
         (ns > 0).then_some(request)
     }
 
+    /// In which code a thread was for most of the time given.
+    pub(crate) fn place(&self, tid: u32, during: &Cover) -> Option<Place> {
+        let samples = self.samples.iter().filter(|s| s.tid == tid).copied();
+        mostly(samples, during)
+    }
+
+    /// In which code the request's own thread was while in some states.
+    pub(crate) fn own_place(&self, during: &Cover, state: impl Fn(State) -> bool) -> Option<Place> {
+        let own = self.samples.iter().filter(|s| s.tid == self.request.tid && state(s.state));
+        mostly(own.copied(), during)
+    }
+
     /// A culprit that is a thread of this process.
     pub(crate) fn thread(&self, tid: u32, name: &str, ns: u64, during: &Cover) -> Culprit {
         let serving = self.serving(tid, during);
@@ -96,6 +112,7 @@ impl<'a> Case<'a> {
             thread: name.to_owned(),
             request_id: serving.map(|r| r.request_id.clone()).unwrap_or_default(),
             route: serving.map(route).unwrap_or_default(),
+            place: self.place(tid, during),
             ..Culprit::new(ns)
         }
     }
@@ -139,6 +156,8 @@ impl<'a> Case<'a> {
             hidden_ns: 0,
             in_spans_ns: 0,
             parts,
+            pattern: "",
+            place: None,
             culprit: None,
             evidence: Vec::new(),
             evidence_rows: 0,
@@ -186,6 +205,12 @@ impl Draft {
         self
     }
 
+    /// It is a known pattern.
+    pub(crate) fn pattern(mut self, pattern: &'static str) -> Self {
+        self.0.pattern = pattern;
+        self
+    }
+
     /// The rows behind it: the longest overlaps are cited.
     pub(crate) fn rows(mut self, mut rows: Vec<(u64, RowRef)>) -> Self {
         rows.sort_by(|(a, left), (b, right)| {
@@ -217,9 +242,14 @@ pub(crate) fn route(request: &Request) -> String {
     }
 }
 
-/// ` (serving GET /export)`, or nothing.
-pub(crate) fn serving_words(culprit: &Culprit) -> String {
-    if culprit.route.is_empty() { String::new() } else { format!(", serving {}", culprit.route) }
+/// ` in json.dumps at reports.py:88, serving GET /export`, as far as it is known.
+pub(crate) fn doing_words(culprit: &Culprit) -> String {
+    let place = culprit.place.as_ref().map(|place| format!(" in {}", place.words()));
+    let mut text = place.unwrap_or_default();
+    if !culprit.route.is_empty() {
+        text += &format!(", serving {}", culprit.route);
+    }
+    text
 }
 
 fn several(names: &[&str]) -> String {
@@ -257,6 +287,7 @@ macro_rules! row_ref {
 row_ref!(wait_row, Wait, "waits");
 row_ref!(gil_row, GilWait, "gil_wait");
 row_ref!(gc_row, GcPause, "gc_pause");
+row_ref!(stall_row, LoopStall, "loop_stall");
 row_ref!(plain_request_row, Request, "requests");
 
 pub(crate) fn request_row(request: &Request) -> RowRef {

@@ -1,7 +1,9 @@
 //! What goes in.
 
 use serde::{Deserialize, Serialize};
-use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
+use underspan_model::{
+    GcPause, GilWait, LoopStall, LostEvents, Request, Sample, Span, ThreadStates, Wait,
+};
 
 /// Everything known about one request. Rows may come in any order, and too many do no harm: what
 /// does not concern the request is ignored.
@@ -13,8 +15,13 @@ pub struct Evidence {
     /// The spans of its trace, or those stamped with its thread.
     pub spans: Vec<Span>,
     /// Waits that overlap it: of the thread that read it, of the thread that accepted its
-    /// connection, and of other threads on the same futexes.
+    /// connection, of other threads on the same futexes, and of the threads that served requests
+    /// while it waited for one of them.
     pub waits: Vec<Wait>,
+    /// Stacks taken meanwhile, of its own thread and of threads that may be to blame.
+    pub samples: Vec<Sample>,
+    /// Iterations that took too long, of the event loop that served it.
+    pub stalls: Vec<LoopStall>,
     /// Collections in its process that overlap it.
     pub gc_pauses: Vec<GcPause>,
     /// GIL waits that overlap it, of the thread that read it and of the one that accepted it.

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use underspan_model::State;
 
+use crate::Place;
+
 /// Time that nobody asked for (queues, collections, locks, CPU shortage) is a finding from here on.
 /// Below ten milliseconds a client notices nothing, and below a twentieth removing it changes nothing.
 pub const INTERFERENCE: Threshold = Threshold { ns: 10_000_000, fraction: 0.05 };
@@ -105,6 +107,12 @@ pub struct Finding {
     pub in_spans_ns: u64,
     /// Which parts of the request `ns` is made of: phases and ledger states.
     pub parts: Vec<Part>,
+    /// A pattern that it is a case of, or empty: `convoy` (many threads want one lock, and get it in
+    /// turns), `pool_exhausted` (every worker waits for the same thing), `blocking_call` (an event
+    /// loop was held up by one).
+    pub pattern: &'static str,
+    /// Where the request's own thread was meanwhile, for most of what was sampled.
+    pub place: Option<Place>,
     /// Who.
     pub culprit: Option<Culprit>,
     /// The rows that show it, most important first, at most [`Finding::MAX_ROWS`].
@@ -200,6 +208,8 @@ pub struct Culprit {
     pub request_id: String,
     /// That request's method and path.
     pub route: String,
+    /// In which code that thread was meanwhile, for most of what was sampled.
+    pub place: Option<Place>,
     /// The peer, `address:port`.
     pub peer: String,
     /// The cgroup.

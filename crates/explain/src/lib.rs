@@ -10,6 +10,7 @@ mod evidence;
 mod explanation;
 mod finding;
 mod interval;
+mod place;
 mod rules;
 mod spans;
 mod window;
@@ -21,4 +22,5 @@ pub use explanation::{Explanation, Unknown, explain};
 pub use finding::{
     Culprit, Finding, INTERFERENCE, Kind, PROOF, Part, Relation, RowRef, Threshold, WORK,
 };
+pub use place::Place;
 pub use spans::{Match, SpanView};

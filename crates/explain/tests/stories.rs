@@ -281,3 +281,101 @@ fn json_has_the_tables_names() {
         assert!(json.get(field).is_some(), "{field}");
     }
 }
+
+#[test]
+fn a_locks_holder_is_named_with_its_line_and_its_request() {
+    let lock = only(&held_lock());
+    assert_eq!((lock.kind, lock.relation), (Kind::LockWait, Relation::Caused));
+    assert_eq!(
+        lock.text,
+        "Waited 180.0 ms for a lock held by thread ThreadPoolExecutor-0_3 (4113) in json.dumps at \
+         reports.py:88, serving GET /export"
+    );
+    assert_eq!(lock.place.unwrap().words(), "cart at cart.py:17");
+    assert_eq!(lock.culprit.unwrap().place.unwrap().caller, "export");
+}
+
+#[test]
+fn who_signals_a_condition_held_nothing() {
+    let mut evidence = held_lock();
+    evidence.samples[0].stack = python(&[
+        ("cart", "/srv/shop/cart.py", 17),
+        ("Event.wait", "/usr/lib/python3.11/threading.py", 629),
+        ("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+    ]);
+    let text = only(&evidence).text;
+    assert!(
+        text.contains("a condition that thread ThreadPoolExecutor-0_3") && !text.contains("held")
+    );
+    // Without a stack nobody knows which it was.
+    evidence.samples.clear();
+    let text = only(&evidence).text;
+    assert!(text.contains("a lock or condition that") && !text.contains("held"), "{text}");
+}
+
+#[test]
+fn a_holder_that_was_mostly_nowhere_gets_no_line() {
+    let mut evidence = held_lock();
+    evidence.samples.truncate(1);
+    let lock = only(&evidence);
+    assert!(lock.culprit.unwrap().place.is_none());
+    assert!(lock.text.ends_with("(4113), serving GET /export"), "{}", lock.text);
+}
+
+#[test]
+fn many_threads_in_turn_for_one_lock_are_a_convoy() {
+    let mut evidence = held_lock();
+    assert_eq!(only(&evidence).pattern, "");
+    let request = evidence.request.clone().unwrap();
+    for (tid, ms) in [(4112, 60), (4114, 120), (4115, 170)] {
+        let mut other = wait(&request, State::LockWait, 5, ms);
+        other.tid = tid;
+        other.futex_addr = evidence.waits[0].futex_addr;
+        evidence.waits.push(other);
+    }
+    let lock = only(&evidence);
+    assert_eq!(lock.pattern, "convoy");
+    // The releaser had the lock only since the last of the others was given it.
+    assert!(lock.culprit.is_none());
+    assert!(
+        lock.text.contains("3 turns") && lock.text.contains("4 threads want it"),
+        "{}",
+        lock.text
+    );
+}
+
+#[test]
+fn a_pool_that_is_stuck_on_one_peer_needs_no_more_threads() {
+    let handoff = only(&stuck_pool());
+    assert_eq!((handoff.kind, handoff.pattern), (Kind::Handoff, "pool_exhausted"));
+    assert_eq!(handoff.culprit.unwrap().peer, "10.0.0.5:6379");
+    assert!(handoff.text.contains("all 4 worker threads waited for 10.0.0.5:6379"));
+    assert!(!handoff.advice.contains("--threads"), "{}", handoff.advice);
+
+    let mut evidence = stuck_pool();
+    evidence.waits.pop();
+    assert_eq!(only(&evidence).pattern, "", "one thread was not");
+}
+
+#[test]
+fn a_call_that_blocks_the_loop_is_named() {
+    let lag = only(&stalled_loop());
+    assert_eq!((lag.kind, lag.relation), (Kind::LoopLag, Relation::Caused));
+    assert_eq!(lag.pattern, "blocking_call");
+    assert!(lag.text.contains("asleep") || lag.text.contains("sleep"), "{}", lag.text);
+    assert!(lag.text.contains("in events at views.py:31"), "{}", lag.text);
+
+    let mut evidence = stalled_loop();
+    evidence.stalls[0].duration_ns = 200 * MS;
+    assert_eq!(only(&evidence).relation, Relation::Unknown, "it does not explain the lag");
+}
+
+#[test]
+fn a_loop_that_waited_for_a_cpu_blames_nobody() {
+    let mut evidence = stalled_loop();
+    evidence.stalls[0].ledger = underspan_model::Ledger::default();
+    evidence.stalls[0].ledger[State::Runnable] = 480 * MS;
+    let lag = only(&evidence);
+    assert_eq!((lag.relation, lag.culprit), (Relation::Unknown, None));
+    assert_eq!(lag.pattern, "");
+}

@@ -4,10 +4,12 @@
 
 mod ledger;
 mod rows;
+mod sample;
 mod stack;
 mod state;
 
 pub use ledger::{Ledger, column};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
+pub use sample::{LoopStall, Sample};
 pub use stack::{Frame, FrameKind, Stack, StackEnd};
 pub use state::{Class, STATES, State};

@@ -7,7 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 /// What a thread was doing or waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum State {
@@ -44,6 +46,7 @@ pub enum State {
     /// Waiting for a child process.
     ChildWait,
     /// Blocked, and none of the above.
+    #[default]
     Other,
 }
 

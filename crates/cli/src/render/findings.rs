@@ -31,8 +31,12 @@ fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: In
         [part] if *part == finding.kind.name() => String::new(),
         parts => format!(" ({})", parts.join(" + ")),
     };
+    let pattern = match finding.pattern {
+        "" => String::new(),
+        pattern => format!(", {}", pattern.replace('_', " ")),
+    };
     let mut text = format!(
-        "  {number}. {}{of}  {} ({})  {relation}\n",
+        "  {number}. {}{of}{pattern}  {} ({})  {relation}\n",
         ink.bold(finding.kind.name()),
         duration(finding.ns),
         percent(finding.ns, it.client_wait_ns)
@@ -41,6 +45,10 @@ fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: In
         hanging(&format!("     {name:<10}"), value, width, |l| l.to_owned())
     };
     text += &hanging("     ", &finding.text, width, |line| line.to_owned());
+    if let Some(place) = &finding.place {
+        let at = if place.file.is_empty() { String::new() } else { format!(" ({})", place.file) };
+        text += &field("where", &format!("{}{at}", place.words()));
+    }
     if let Some(culprit) = finding.culprit.as_ref().map(who).filter(|who| !who.is_empty()) {
         text += &field("culprit", &culprit);
     }
@@ -68,6 +76,9 @@ fn who(culprit: &Culprit) -> String {
     }
     if !culprit.cgroup.is_empty() {
         words.push(format!("cgroup {}", culprit.cgroup));
+    }
+    if let Some(place) = &culprit.place {
+        words.push(format!("in {} ({})", place.words(), place.file));
     }
     if !culprit.route.is_empty() {
         words.push(format!("serving {} (request {})", culprit.route, culprit.request_id));

@@ -33,6 +33,21 @@ fn an_event_loop() {
 }
 
 #[test]
+fn a_lock_with_its_lines() {
+    assert_snapshot!(plain(&common::held_lock()));
+}
+
+#[test]
+fn a_pool_stuck_on_one_peer() {
+    assert_snapshot!(plain(&common::stuck_pool()));
+}
+
+#[test]
+fn a_call_that_blocks_a_loop() {
+    assert_snapshot!(plain(&common::stalled_loop()));
+}
+
+#[test]
 fn unknown_time_and_lost_events() {
     assert_snapshot!(plain(&common::unknown()));
 }

@@ -1,10 +1,11 @@
 //! Locks: the interpreter's, and every other.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{State, Wait};
+use underspan_model::{Frame, FrameKind, State, Wait};
 
-use crate::case::{Case, Suspect, clipped, gil_row, proven, serving_words, wait_row};
+use crate::case::{Case, Suspect, clipped, doing_words, gil_row, proven, wait_row};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -63,7 +64,7 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
             let text = format!(
                 "Waited {waited} for the GIL, held by {}{}",
                 named(&culprit),
-                serving_words(&culprit)
+                doing_words(&culprit)
             );
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
@@ -98,9 +99,10 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let draft = case.draft(Kind::LockWait, &[(State::LockWait.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let waited = words::duration(ns);
-    let advice = "Hold that lock for less: no I/O and no computing while it is held, or split it by \
-        what it protects. If it is a pool's condition, enlarge the pool (database connections, \
-        threads)";
+    let lock = Lock::of(case);
+    let advice = lock.advice();
+    let queue = queue_for(case, &own);
+    let draft = if turns > 0 && queue >= CONVOY { draft.pattern("convoy") } else { draft };
     let lost = case.evidence.lost.iter().any(|lost| lost.tracker == "ledger" && lost.count > 0);
     let culprit = case.blame(&releasers, ns, &at).map(|culprit| {
         // A file lock can be released by another process.
@@ -112,30 +114,126 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
         // A lost row could have been another thread's turn.
         Some(culprit) if lost => {
             let text = format!(
-                "Waited {waited} for a lock that {} released; events were lost meanwhile, so others \
-                 may have held it too",
-                named(&culprit)
+                "Waited {waited} for {} that {} released{}; events were lost meanwhile, so others may \
+                 have held it too",
+                lock.words(),
+                named(&culprit),
+                doing_words(&culprit),
             );
             draft.relation(Relation::Coincided).culprit(Some(culprit)).say(text, advice)
         }
         Some(culprit) => {
-            let text = format!(
-                "Waited {waited} for a lock or condition that {} released{}",
-                named(&culprit),
-                serving_words(&culprit)
-            );
+            let by = format!("{}{}", named(&culprit), doing_words(&culprit));
+            let text = match lock {
+                Lock::Exclusive => format!("Waited {waited} for a lock held by {by}"),
+                _ => format!("Waited {waited} for {} that {by} released", lock.words()),
+            };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
         None if turns > 0 => {
             let text = format!(
-                "Waited {waited} for a lock that other threads were given first ({}): many want it",
-                words::count(turns, "turn")
+                "Waited {waited} for {} that other threads were given first ({}): {} want it",
+                lock.words(),
+                words::count(turns, "turn"),
+                words::count(queue + 1, "thread"),
             );
             draft.say(text, advice)
         }
         None => draft
             .say(format!("Waited {waited} for a lock; rows do not show who released it"), advice),
     })
+}
+
+/// This many threads beside the request's in the queue for one lock make a convoy.
+const CONVOY: usize = 2;
+
+/// What kind of lock it was, by the code that waited for it.
+#[derive(Clone, Copy, PartialEq)]
+enum Lock {
+    /// Whoever has it keeps others out: the thread that releases it held it.
+    Exclusive,
+    /// Whoever signals it held nothing: a condition, an event, a queue, a future.
+    Condition,
+    /// No stack was taken, or it does not tell.
+    Unknown,
+}
+
+impl Lock {
+    /// By the stacks of the request's own thread while it waited.
+    fn of(case: &Case<'_>) -> Lock {
+        let (mut conditions, mut exclusive) = (0u64, 0u64);
+        let own = case.samples.iter().filter(|s| s.tid == case.request.tid);
+        for sample in own.filter(|s| s.state == State::LockWait) {
+            let wait = Interval::new(sample.start_time, sample.duration_ns);
+            let ns = wait.overlap(case.window.handler).len();
+            let innermost = sample.stack.frames.iter().rev();
+            let python = innermost.filter(|frame| frame.kind == FrameKind::Python);
+            let python: Vec<_> = python.take(3).collect();
+            if python.iter().any(|frame| is_signalled(frame)) {
+                conditions += ns;
+            } else if !python.is_empty() {
+                exclusive += ns;
+            }
+        }
+        match conditions.cmp(&exclusive) {
+            Ordering::Greater => Lock::Condition,
+            Ordering::Less => Lock::Exclusive,
+            Ordering::Equal => Lock::Unknown,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Lock::Exclusive => "a lock",
+            Lock::Condition => "a condition",
+            Lock::Unknown => "a lock or condition",
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Lock::Exclusive => {
+                "Hold that lock for less: no I/O and no computing while it is held, or split it by \
+                 what it protects"
+            }
+            Lock::Condition => {
+                "It waits for another thread's result or for a pool: enlarge the pool (database \
+                 connections, threads), or let the request not wait for it"
+            }
+            Lock::Unknown => {
+                "Hold that lock for less: no I/O and no computing while it is held, or split it by \
+                 what it protects. If it is a pool's condition, enlarge the pool (database \
+                 connections, threads)"
+            }
+        }
+    }
+}
+
+/// Python's ways to wait for a signal. Each sleeps on a lock that the signalling thread releases, and
+/// never held to keep others out.
+fn is_signalled(frame: &Frame) -> bool {
+    const BY_FILE: [(&str, &[&str]); 4] = [
+        ("/threading.py", &["wait", "wait_for", "join", "_wait_for_tstate_lock", "acquire"]),
+        ("/queue.py", &["get", "put", "join"]),
+        ("/concurrent/futures/_base.py", &["result", "exception", "wait", "as_completed"]),
+        ("/multiprocessing/pool.py", &["get", "wait"]),
+    ];
+    let name = frame.function.rsplit('.').next().unwrap_or_default();
+    // `RLock.acquire` written in Python keeps others out; `Semaphore.acquire` waits for a signal.
+    let lock = frame.function.ends_with("RLock.acquire");
+    !lock && BY_FILE.iter().any(|(file, names)| frame.file.ends_with(file) && names.contains(&name))
+}
+
+/// How many other threads waited for the same locks at the same time.
+fn queue_for(case: &Case<'_>, own: &[(&Wait, Interval)]) -> usize {
+    let others = case.waits.iter().filter(|w| w.tid != case.request.tid);
+    let others = others.filter(|w| w.state == State::LockWait && w.futex_addr != 0);
+    let queued = others.filter(|w| {
+        let other = Interval::new(w.start_time, w.duration_ns);
+        own.iter()
+            .any(|(mine, part)| mine.futex_addr == w.futex_addr && part.overlap(other).len() > 0)
+    });
+    queued.map(|w| w.tid).collect::<BTreeSet<_>>().len()
 }
 
 /// Who released what the thread waited for.

@@ -23,9 +23,15 @@ fn running(case: &Case<'_>) -> Option<Finding> {
         thread: request.thread.clone(),
         request_id: request.request_id.clone(),
         route: crate::case::route(request),
+        place: case.own_place(&Cover::from(case.window.handler), |state| state == State::Running),
         ..Culprit::new(ns)
     };
-    let text = format!("The handler itself computed for {}", words::duration(ns));
+    let place = culprit.place.as_ref().map(|place| format!(", mostly in {}", place.words()));
+    let text = format!(
+        "The handler itself computed for {}{}",
+        words::duration(ns),
+        place.unwrap_or_default()
+    );
     let draft = case.draft(Kind::Running, &[(State::Running.name(), ns)]);
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(
         text,

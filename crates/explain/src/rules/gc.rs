@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{GcPause, State};
 
-use crate::case::{Case, Draft, Suspect, clipped, gc_row, proven, serving_words};
+use crate::case::{Case, Draft, Suspect, clipped, doing_words, gc_row, proven};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -145,7 +145,7 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) 
         "Thread {} ({}) collected garbage{} and stopped every other thread: this request lost {} ({})",
         culprit.thread,
         culprit.tid,
-        serving_words(&culprit),
+        doing_words(&culprit),
         words::duration(ns),
         summary(&pauses, &culprit),
     );

@@ -1,8 +1,11 @@
 //! Event loops: a thread that serves many requests at once.
 
-use crate::case::{Case, request_row};
-use crate::finding::{Finding, INTERFERENCE, Kind};
-use crate::interval::Cover;
+use underspan_model::{Class, State};
+
+use crate::case::{Case, doing_words, proven, request_row, stall_row};
+use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
+use crate::interval::{Cover, Interval};
+use crate::place::place;
 use crate::words;
 
 /// The time until the loop came to read the request. Its handler time is shared with other requests,
@@ -16,10 +19,13 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
     let at: Cover = [accept_queue, handoff].into_iter().collect();
     let of_loop = case.siblings.iter().filter(|s| s.tid == case.request.tid);
     let overlapping: Vec<_> = of_loop
-        .map(|s| (at.within(crate::interval::Interval::new(s.start_time, s.duration_ns)), s))
+        .map(|s| (at.within(Interval::new(s.start_time, s.duration_ns)), s))
         .filter(|(part, _)| part.total() > 0)
         .map(|(part, s)| (part.total(), request_row(s)))
         .collect();
+    if let Some(finding) = stalled(case, &at, ns) {
+        return Some(finding);
+    }
     let parts = [("accept_queue", accept_queue.len()), ("handoff", handoff.len())];
     let text = format!(
         "The event loop ({}) came to this request {} late; {} in flight on it meanwhile",
@@ -32,4 +38,71 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
         "Something ran too long on the loop: move computing and blocking calls to a thread or \
          process (run_in_executor), or run more processes",
     ))
+}
+
+/// An iteration of the loop that took too long, if rows show one for enough of the time.
+fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
+    let request = case.request;
+    let of_loop = case.evidence.stalls.iter();
+    let of_loop = of_loop.filter(|s| s.host == request.host && s.tid == request.tid);
+    let stalls: Vec<_> = of_loop
+        .map(|stall| (at.within(Interval::new(stall.start_time, stall.duration_ns)).total(), stall))
+        .filter(|(ns, _)| *ns > 0)
+        .collect();
+    let shown = stalls.iter().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
+    let (_, longest) = stalls.iter().max_by_key(|(ns, stall)| (*ns, stall.start_time))?;
+    if !proven(shown, ns) {
+        return None;
+    }
+    let mut states: Vec<_> = longest.ledger.iter().collect();
+    states.sort_by_key(|(state, ns)| (std::cmp::Reverse(*ns), *state));
+    let (state, most) = *states.first()?;
+    let place = place(&longest.stack);
+    let during = Cover::from(Interval::new(longest.start_time, longest.duration_ns));
+    let (tid, name) = match longest.culprit_tid {
+        0 => (request.tid, &longest.thread),
+        tid => (tid, &longest.culprit_thread),
+    };
+    let mut culprit = case.thread(tid, name, shown.min(ns), &during);
+    if tid == request.tid {
+        // It serves many: none of them is to blame for the code that runs.
+        culprit = Culprit {
+            place: place.clone(),
+            request_id: String::new(),
+            route: String::new(),
+            ..culprit
+        };
+    }
+    let held_up = match tid == request.tid {
+        true => String::new(),
+        false => format!("; thread {name} ({tid}) held it up{}", doing_words(&culprit)),
+    };
+    let at_place = place.as_ref().map(|place| format!(" in {}", place.words())).unwrap_or_default();
+    let text = format!(
+        "The event loop ({}) came to this request {} late: one of its iterations took {}, {} of it \
+         {}{at_place}{held_up}",
+        request.thread,
+        words::duration(ns),
+        words::duration(longest.duration_ns),
+        words::percent(most, longest.duration_ns),
+        state.label(),
+    );
+    let own = matches!(state.class(), Class::Network | Class::Storage | Class::Idle);
+    let blocking = (own || state == State::LockWait) && tid == request.tid;
+    // Nobody is blamed for a CPU or an interpreter that somebody else had.
+    let known = tid != request.tid || blocking || state.class() == Class::Cpu;
+    let pattern = if blocking { "blocking_call" } else { "" };
+    let advice = if blocking {
+        "That call blocks the whole loop: use its asynchronous counterpart, or move it to a thread \
+         (asyncio.to_thread, run_in_executor)"
+    } else {
+        "Move computing to a thread or process (run_in_executor with a ProcessPoolExecutor), or run \
+         more processes"
+    };
+    let rows = stalls.iter().map(|(ns, stall)| (*ns, stall_row(stall))).collect();
+    let parts =
+        [("accept_queue", case.window.accept_queue.len()), ("handoff", case.window.handoff.len())];
+    let draft = case.draft(Kind::LoopLag, &parts).located(case, at).rows(rows).pattern(pattern);
+    let relation = if known { Relation::Caused } else { Relation::Unknown };
+    Some(draft.relation(relation).culprit(known.then_some(culprit)).say(text, advice))
 }

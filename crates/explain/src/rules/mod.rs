@@ -8,8 +8,12 @@ mod loop_lag;
 mod pool;
 mod queue;
 
+use underspan_model::State;
+
 use crate::case::Case;
 use crate::finding::Finding;
+use crate::interval::Cover;
+use crate::place::Place;
 
 /// All findings, longest first.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
@@ -29,6 +33,16 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     findings.extend(contention::lock(case));
     findings.extend(cpu::find(case));
     findings.extend(io::find(case));
+    for finding in &mut findings {
+        finding.place = own_place(case, finding);
+    }
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
     findings
+}
+
+/// Where the request's own thread was in the states that a finding is about.
+fn own_place(case: &Case<'_>, finding: &Finding) -> Option<Place> {
+    let states: Vec<_> =
+        finding.parts.iter().filter_map(|part| State::from_name(part.part)).collect();
+    case.own_place(&Cover::from(case.window.handler), |state| states.contains(&state))
 }

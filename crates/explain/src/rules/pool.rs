@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use underspan_model::{Request, STATES, State};
+use underspan_model::{Request, STATES, State, Wait};
 
-use crate::case::{Case, proven};
+use crate::case::{Case, Suspect, proven, wait_row};
+use crate::finding::RowRef;
 use crate::interval::{Cover, Interval};
 use crate::window::Window;
 use crate::words;
@@ -15,6 +16,45 @@ pub(super) const SWITCH_NS: u64 = 5_000_000;
 
 /// A thread that was busy for less than this share could have taken the request.
 const BUSY: f64 = 0.5;
+
+/// What every thread of a pool waited for.
+pub(super) enum Stuck {
+    /// Bytes from this address.
+    Peer(String),
+    /// One lock, which these threads released.
+    Lock {
+        /// By thread.
+        releasers: BTreeMap<u32, Suspect>,
+    },
+}
+
+/// What shows it.
+pub(super) struct Shown {
+    pub(super) rows: Vec<(u64, RowRef)>,
+    /// Nanoseconds of all threads together that the rows show,
+    pub(super) shown: u64,
+    /// and how many there were.
+    pub(super) capacity: u64,
+}
+
+/// Waits with the same cause are for the same thing.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Cause<'a> {
+    Peer(&'a str),
+    Lock(u64),
+}
+
+impl<'a> Cause<'a> {
+    fn of(wait: &'a Wait) -> Option<Self> {
+        match wait.state {
+            State::NetRead | State::NetWrite | State::NetConnect if !wait.peer.is_empty() => {
+                Some(Cause::Peer(&wait.peer))
+            }
+            State::LockWait if wait.futex_addr != 0 => Some(Cause::Lock(wait.futex_addr)),
+            _ => None,
+        }
+    }
+}
 
 pub(super) struct Pool<'a> {
     /// Requests served meanwhile, with how long.
@@ -98,6 +138,55 @@ impl<'a> Pool<'a> {
         let all: u64 = self.busy.values().fold(0, |sum, &ns| sum.saturating_add(ns));
         let capacity = self.window_ns.saturating_mul(self.threads() as u64);
         !self.served.is_empty() && self.idle() == 0 && proven(all, capacity)
+    }
+
+    /// What all threads waited for, if rows show one such thing for enough of the time of each.
+    pub(super) fn stuck_on(&self, case: &Case<'_>, at: &Cover) -> Option<(Stuck, Shown)> {
+        let mut by_cause: BTreeMap<Cause<'_>, BTreeMap<u32, Vec<(&Wait, Interval)>>> =
+            BTreeMap::new();
+        let mut capacity = 0u64;
+        for tid in self.busy.keys() {
+            capacity = capacity.saturating_add(self.window_ns);
+            for wait in case.waits.iter().filter(|w| w.tid == *tid) {
+                let whole = Interval::new(wait.start_time, wait.duration_ns);
+                if let Some(cause) = Cause::of(wait)
+                    && at.within(whole).total() > 0
+                {
+                    let of_thread = by_cause.entry(cause).or_default().entry(*tid).or_default();
+                    of_thread.push((wait, whole));
+                }
+            }
+        }
+        let shown = |waits: &[(&Wait, Interval)]| {
+            waits.iter().map(|(_, whole)| *whole).collect::<Cover>().intersect(at).total()
+        };
+        let (cause, threads) = by_cause.into_iter().find(|(cause, threads)| {
+            // Many short waits for a peer are its normal use: each thread must be stuck in one.
+            let stuck = |waits: &[(&Wait, Interval)]| {
+                let longest = waits.iter().map(|(_, whole)| at.within(*whole).total()).max();
+                matches!(cause, Cause::Lock(_))
+                    || longest.is_some_and(|ns| ns >= self.window_ns / 2)
+            };
+            threads.len() == self.threads()
+                && threads
+                    .values()
+                    .all(|waits| proven(shown(waits), self.window_ns) && stuck(waits))
+        })?;
+        let rows = threads.values().flatten();
+        let rows = rows.map(|(wait, whole)| (at.within(*whole).total(), wait_row(wait))).collect();
+        let total = threads.values().fold(0u64, |sum, waits| sum.saturating_add(shown(waits)));
+        let stuck = match cause {
+            Cause::Peer(peer) => Stuck::Peer(peer.to_owned()),
+            Cause::Lock(_) => {
+                let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
+                for (wait, whole) in threads.values().flatten().filter(|(w, _)| w.waker_tid != 0) {
+                    let ns = at.within(*whole).total() / threads.len() as u64;
+                    releasers.entry(wait.waker_tid).or_default().add(&wait.waker_thread, ns);
+                }
+                Stuck::Lock { releasers }
+            }
+        };
+        Some((stuck, Shown { rows, shown: total, capacity }))
     }
 
     pub(super) fn served_per_second(&self) -> f64 {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::State;
 
-use crate::case::{Case, Suspect, proven, request_row, route, serving_words, wait_row};
+use crate::case::{Case, Suspect, doing_words, proven, request_row, route, wait_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
-use crate::rules::pool::{Pool, SWITCH_NS};
+use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
 use crate::window::{Window, is_gil};
 use crate::words;
 
@@ -41,7 +41,7 @@ pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding
              busy with {}{}",
             culprit.thread,
             words::count(served.len(), "other request"),
-            serving_words(&culprit),
+            doing_words(&culprit),
         );
         let rows = served.iter().map(|(ns, _, s)| (*ns, request_row(s))).collect();
         let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
@@ -133,6 +133,9 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
              thread_states)",
         ));
     }
+    if let Some(finding) = exhausted(case, &pool, &at, &waited) {
+        return Some(finding);
+    }
     let threads = pool.threads();
     let (_, longest) = pool.served.iter().max_by_key(|(ns, s)| (*ns, &s.request_id))?;
     let culprit = Culprit {
@@ -170,6 +173,44 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         pool.served_per_second(),
     );
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+}
+
+/// Every thread that serves requests waited for one and the same thing: more threads would too.
+fn exhausted(case: &Case<'_>, pool: &Pool<'_>, at: &Cover, waited: &str) -> Option<Finding> {
+    let (stuck, rows) = pool.stuck_on(case, at)?;
+    let threads = match pool.threads() {
+        1 => String::from("the one worker thread"),
+        threads => format!("all {threads} worker threads"),
+    };
+    let (what, culprit, advice) = match &stuck {
+        Stuck::Peer(peer) => (
+            format!("for {peer}"),
+            Culprit { peer: peer.clone(), ..Culprit::new(at.total()) },
+            "Look at that peer first; a time limit on its answers and a bound on how many threads may \
+             wait for it at once (a bulkhead) keep the others free. More threads would wait for it too",
+        ),
+        Stuck::Lock { releasers } => {
+            let culprit = case.blame(releasers, at.total(), at);
+            let by = culprit.as_ref().map(|c| format!(" that thread {} released", c.thread));
+            let place = culprit.as_ref().map(doing_words).unwrap_or_default();
+            (
+                format!("for one lock{}{place}", by.unwrap_or_default()),
+                culprit.unwrap_or_else(|| Culprit {
+                    thread: threads.clone(),
+                    ..Culprit::new(at.total())
+                }),
+                "Hold that lock for less, or, if it is a pool's condition, enlarge that pool. More \
+                 threads would wait for it too",
+            )
+        }
+    };
+    let text = format!(
+        "No thread was free to read the request for {waited}: {threads} waited {what}, {} of that time",
+        words::percent(rows.shown, rows.capacity)
+    );
+    let draft = case.draft(Kind::Handoff, &[("handoff", at.total())]).located(case, at);
+    let draft = draft.pattern("pool_exhausted").relation(Relation::Caused);
+    Some(draft.culprit(Some(culprit)).rows(rows.rows).say(text, advice))
 }
 
 /// Where one thread accepts and reads, what it waited for in between explains the handoff.

@@ -2,7 +2,10 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use underspan_explain::{Evidence, Process};
-use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, State, Wait};
+use underspan_model::{
+    Frame, FrameKind, GcPause, GilWait, LoopStall, LostEvents, Request, Sample, Span, Stack, State,
+    Wait,
+};
 
 pub const MS: u64 = 1_000_000;
 /// 2026-03-02 10:15:00 UTC.
@@ -131,6 +134,128 @@ pub fn gil_wait(request: &Request, from_ms: u64, ms: u64, holder: (u32, &str), g
         gc_ns: gc * MS,
         slices: u32::try_from(ms / 5).unwrap_or(1),
     }
+}
+
+/// Python frames, outermost first: function, file, line.
+pub fn python(frames: &[(&str, &str, u32)]) -> Stack {
+    let frame = |&(function, file, line): &(&str, &str, u32)| Frame {
+        kind: FrameKind::Python,
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line,
+        module: String::new(),
+    };
+    Stack { frames: frames.iter().map(frame).collect(), truncated: String::new() }
+}
+
+/// A stack taken of a thread of the request's process.
+pub fn sample(
+    request: &Request,
+    tid: u32,
+    state: State,
+    from_ms: u64,
+    ms: u64,
+    stack: Stack,
+) -> Sample {
+    Sample {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid,
+        thread: format!("thread-{tid}"),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        state,
+        weight_ns: ms * MS,
+        stack,
+        ..Sample::default()
+    }
+}
+
+const EXPORT: [(&str, &str, u32); 3] = [
+    ("Thread.run", "/usr/lib/python3.11/threading.py", 975),
+    ("export", "/srv/shop/reports.py", 88),
+    ("dumps", "/usr/lib/python3.11/json/__init__.py", 231),
+];
+
+/// Waited 180 ms for a lock of the application; the thread that released it was encoding JSON for
+/// another request.
+pub fn held_lock() -> Evidence {
+    let shape = |id, worker, handler, cells| Shape {
+        id,
+        worker,
+        at_ms: 0,
+        accept_queue: 0,
+        handoff: 0,
+        handler,
+        cells,
+    };
+    let slow = request("/cart", &shape(0x30, 1, 200, &[(State::LockWait, 180)]));
+    let holder = request("/export", &shape(0x31, 3, 400, &[]));
+    let mut waited = wait(&slow, State::LockWait, 10, 180);
+    waited.futex_addr = 0x7f00_0000_1000;
+    waited.waker_pid = PID;
+    waited.waker_tid = holder.tid;
+    waited.waker_thread = String::from("ThreadPoolExecutor-0_3");
+    let own = python(&[("cart", "/srv/shop/cart.py", 17)]);
+    Evidence {
+        samples: vec![
+            sample(&slow, slow.tid, State::LockWait, 10, 180, own),
+            sample(&holder, holder.tid, State::Running, 0, 150, python(&EXPORT)),
+            sample(&holder, holder.tid, State::GilWait, 150, 10, python(&EXPORT)),
+            // Before and after the wait it was elsewhere.
+            sample(
+                &holder,
+                holder.tid,
+                State::Sleep,
+                200,
+                200,
+                python(&[("idle", "/srv/a.py", 1)]),
+            ),
+        ],
+        waits: vec![waited],
+        siblings: vec![holder],
+        process: process(),
+        request: Some(slow),
+        ..Evidence::default()
+    }
+}
+
+/// Every worker waits for the same peer's answer, each in one long wait.
+pub fn stuck_pool() -> Evidence {
+    let mut evidence = queue();
+    let request = evidence.request.clone().unwrap_or_default();
+    for worker in 0..4 {
+        let mut stuck = wait(&request, State::NetRead, 1, 3100);
+        stuck.tid = 4110 + worker;
+        stuck.thread = format!("ThreadPoolExecutor-0_{worker}");
+        stuck.peer = String::from("10.0.0.5:6379");
+        evidence.waits.push(stuck);
+    }
+    evidence
+}
+
+/// An event loop that slept while requests came.
+pub fn stalled_loop() -> Evidence {
+    let mut evidence = event_loop();
+    let request = evidence.request.clone().unwrap_or_default();
+    let mut stall = LoopStall {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid: request.tid,
+        thread: request.thread.clone(),
+        start_time: request.start_time,
+        duration_ns: 480 * MS,
+        kind: String::from("epoll"),
+        stack: python(&[
+            ("Handle._run", "/usr/lib/python3.11/asyncio/events.py", 80),
+            ("events", "/srv/app/views.py", 31),
+        ]),
+        ..LoopStall::default()
+    };
+    stall.ledger[State::Sleep] = 450 * MS;
+    stall.ledger[State::Running] = 30 * MS;
+    evidence.stalls.push(stall);
+    evidence
 }
 
 fn process() -> Option<Process> {
