@@ -110,7 +110,7 @@ fn link(objects: &[PathBuf], output: &Path) -> Result<()> {
 
 /// Rust types for everything user space exchanges with BPF.
 fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
-    let kernel_side = ["kernel.h", "maps.h", "emit.h", "charge.h", "interrupt.h"];
+    let kernel_side = ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h"];
     let mut builder = bindgen::Builder::default()
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))

@@ -6,6 +6,7 @@
 #define UNDERSPAN_INTERRUPT_H
 
 #include "maps.h"
+#include "read.h"
 
 /* NMI, hard interrupt, and softirq being served (not merely disabled): linux/preempt.h */
 #define INTERRUPT_MASK (0x00f00000 | 0x000f0000 | 0x00000100)
@@ -15,19 +16,16 @@
  * programs name. Its distance from another per-CPU variable, the run queue, is in BTF
  * (config.preempt_count_from_rq), and the run queue's address is in the current task.
  */
-static __always_inline bool in_interrupt(void)
+static __always_inline bool in_interrupt(struct task_struct *task)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct rq *rq;
-	int count = 0;
+	__u64 address;
 
 	if (!task->pid)
 		return true; /* the idle task wakes nobody by itself */
 	if (!config.preempt_count_from_rq)
 		return true; /* nobody is named rather than a bystander */
-	rq = task->se.cfs_rq->rq;
-	bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + config.preempt_count_from_rq);
-	return count & INTERRUPT_MASK;
+	address = (__u64)task->se.cfs_rq->rq + config.preempt_count_from_rq;
+	return read_word(address) & INTERRUPT_MASK;
 }
 
 #endif

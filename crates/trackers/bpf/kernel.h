@@ -121,6 +121,11 @@ struct bpf_perf_event_data {
 	__u64 addr;
 };
 
+/* Any structure of the kernel that begins with a word: to read one wherever it is. */
+struct rb_node {
+	unsigned long __rb_parent_color;
+};
+
 #pragma clang attribute pop
 
 #define TASK_RUNNING 0

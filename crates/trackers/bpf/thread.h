@@ -46,6 +46,14 @@ struct gil_wait {
 	__u32 _pad;
 };
 
+/* What the process says of its GIL, kept with the thread for a moment (is_gil_futex). */
+struct gil_place {
+	__u64 address; /* 0: there is none, or none that we can read */
+	__u64 as_of;
+	__u32 tstate_pthread_offset;
+	__u32 _pad;
+};
+
 struct thread {
 	__u64 ns[STATES]; /* the ledger */
 	__u64 since;	  /* up to here the ledger is settled */
@@ -56,6 +64,7 @@ struct thread {
 	__u64 shared_at;  /* when it last read a request while another was open */
 	struct wait wait;
 	struct gil_wait gil;
+	struct gil_place gil_place;
 	__u32 tgid;
 	__u32 tid;
 	__u32 open_requests; /* read, and nothing sent yet */

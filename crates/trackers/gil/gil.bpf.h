@@ -26,26 +26,40 @@
 #define STILL_WAITING_NS 200000
 #define LOST_RACE_NS 30000
 
-static __always_inline bool is_gil_futex(const struct process *p, __u64 address)
+/* Threads that fight over a futex sleep so often that looking their process up each time would be
+ * a tenth of what a switch costs. */
+#define GIL_PLACE_NS 1000000
+
+static __always_inline bool is_gil_futex(struct thread *t, __u64 address, __u64 now)
 {
-	return p->gil && address - p->gil >= GIL_COND && address - p->gil < GIL_END;
+	struct gil_place *place = &t->gil_place;
+
+	if (now - place->as_of >= GIL_PLACE_NS) {
+		struct process *p = bpf_map_lookup_elem(&processes, &t->tgid);
+
+		place->as_of = now;
+		place->address = p ? p->gil : 0;
+		place->tstate_pthread_offset = p ? p->tstate_pthread_offset : 0;
+	}
+	address -= place->address;
+	return place->address && address >= GIL_COND && address < GIL_END;
 }
 
 /*
  * Who holds the GIL: its tid, 0 if not known. A thread state tells its thread's pthread_self() in
  * every version, and that means the same in every pid namespace.
  */
-static __always_inline __u32 gil_holder(const struct process *p, const struct thread *t)
+static __always_inline __u32 gil_holder(const struct thread *t)
 {
 	struct pthread_key key = { .tgid = t->tgid };
 	__u64 tstate = 0;
 	__u32 *tid;
 
-	bpf_probe_read_user(&tstate, sizeof(tstate), (void *)(p->gil + GIL_LAST_HOLDER));
+	bpf_probe_read_user(&tstate, sizeof(tstate), (void *)(t->gil_place.address + GIL_LAST_HOLDER));
 	if (!tstate)
 		return 0;
 	bpf_probe_read_user(&key.pthread, sizeof(key.pthread),
-			    (void *)(tstate + p->tstate_pthread_offset));
+			    (void *)(tstate + t->gil_place.tstate_pthread_offset));
 	tid = bpf_map_lookup_elem(&pthreads, &key);
 	/* Its own name: the GIL was just let go, and the field is old. */
 	return tid && *tid != t->tid ? *tid : 0;
@@ -78,7 +92,7 @@ static __always_inline void gil_wait_flush(struct thread *t)
 }
 
 /* The thread goes to sleep on the GIL. */
-static __always_inline void gil_sleep_begin(struct thread *t, const struct process *p, __u64 now)
+static __always_inline void gil_sleep_begin(struct thread *t, __u64 now)
 {
 	struct gil_wait *g = &t->gil;
 	__u64 ran = now - g->end;
@@ -91,7 +105,7 @@ static __always_inline void gil_sleep_begin(struct thread *t, const struct proce
 	g->waker_tid = 0;
 	g->waker_tgid = 0;
 	t->gc_before = collection_time(t->tgid, now, NULL);
-	t->wait.holder = gil_holder(p, t);
+	t->wait.holder = gil_holder(t);
 }
 
 /* The thread is back on a CPU after such a sleep. */

@@ -7,6 +7,7 @@
 #define UNDERSPAN_CLASSIFY_H
 
 #include "../bpf/charge.h"
+#include "../bpf/read.h"
 #include "../gil/gil.bpf.h"
 
 #define POLLOUT 0x4
@@ -39,7 +40,6 @@ enum syscall {
 
 static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
 {
-	struct file *file = NULL;
 	struct fdtable *table;
 
 	if (!task->files)
@@ -47,35 +47,36 @@ static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
 	table = task->files->fdt;
 	if (fd >= table->max_fds)
 		return NULL;
-	bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd);
-	return file;
+	return (struct file *)read_word((__u64)(table->fd + fd));
 }
 
 /* The socket behind an open file that is known to be one. */
 static __always_inline struct sock *sock_of(struct file *file)
 {
-	struct socket *socket = BPF_CORE_READ(file, private_data);
+	struct socket *socket = READ(struct file, file, private_data);
 
-	return socket ? BPF_CORE_READ(socket, sk) : NULL;
+	return socket ? READ(struct socket, socket, sk) : NULL;
 }
 
 /* Blocked in a call about one file: what it waits for follows from what the file is. */
 static __always_inline __u8 classify_file(struct task_struct *task, struct wait *w, bool writing)
 {
 	struct file *file = file_of(task, w->fd);
+	struct inode *inode;
 	unsigned int type;
 	struct sock *sk;
 
 	if (!file)
 		return STATE_OTHER;
-	type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	inode = READ(struct file, file, f_inode);
+	type = READ(struct inode, inode, i_mode) & S_IFMT;
 	switch (type) {
 	case S_IFSOCK:
 		sk = sock_of(file);
 		w->sock = (__u64)sk;
 		if (!sk)
 			return STATE_OTHER;
-		switch (BPF_CORE_READ(sk, __sk_common.skc_state)) {
+		switch (READ(struct sock, sk, __sk_common.skc_state)) {
 		case TCP_LISTEN:
 			return STATE_POLL_WAIT;
 		case TCP_SYN_SENT:
@@ -110,16 +111,14 @@ static __always_inline __u8 classify_poll(struct task_struct *task, struct wait 
 
 static __always_inline __u8 classify_futex(struct thread *t, __u64 now, bool current)
 {
-	struct process *p = bpf_map_lookup_elem(&processes, &t->tgid);
-
-	if (!p || !is_gil_futex(p, t->wait.futex))
+	if (!is_gil_futex(t, t->wait.futex, now))
 		return STATE_LOCK_WAIT;
 	if (!current) { /* taken up in its middle: charged, but no row tells of it */
 		t->gc_before = collection_time(t->tgid, now, NULL);
 		return STATE_GIL_WAIT;
 	}
 	t->wait.gil = 1;
-	gil_sleep_begin(t, p, now);
+	gil_sleep_begin(t, now);
 	return STATE_GIL_WAIT;
 }
 

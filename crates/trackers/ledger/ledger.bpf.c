@@ -253,10 +253,11 @@ int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_
 /* Who wakes, unless it is an interrupt: then it has no name. */
 static __always_inline void current_waker(__u32 *tgid, __u32 *tid)
 {
-	__u64 id = in_interrupt() ? 0 : bpf_get_current_pid_tgid();
+	struct task_struct *task = bpf_get_current_task_btf();
+	bool nobody = in_interrupt(task);
 
-	*tgid = id >> 32;
-	*tid = id;
+	*tgid = nobody ? 0 : task->tgid;
+	*tid = nobody ? 0 : task->pid;
 }
 
 SEC("tp_btf/sched_waking")

@@ -144,6 +144,7 @@ int BPF_PROG(ledger_exec, struct task_struct *task, pid_t old_pid)
 		if (t) {
 			bpf_probe_read_kernel(t->comm, COMM_LEN, &task->comm);
 			__builtin_memset(&t->gil, 0, sizeof(t->gil));
+			t->gil_place.as_of = 0;
 			t->collecting = 0;
 		}
 	}
