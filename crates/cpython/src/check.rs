@@ -10,7 +10,7 @@ use crate::{InspectError, pthread};
 const MAX_INTERPRETERS: usize = 256;
 pub(crate) const MAX_THREADS: usize = 16_384;
 /// Threads that are checked: more say no more.
-const CHECKED: usize = 32;
+pub(crate) const CHECKED: usize = 32;
 /// Tries to see the GIL held by the same thread twice in a row.
 const STABLE: u32 = 16;
 
@@ -26,6 +26,7 @@ pub(crate) struct Addresses {
 /// A thread as CPython knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadState {
+    pub(crate) address: u64,
     pub(crate) thread_id: u64,
     pub(crate) native_id: Option<u32>,
 }
@@ -196,6 +197,7 @@ pub(crate) fn thread_states(
             );
         }
         found.push(ThreadState {
+            address: next,
             thread_id: field(layout.tstate_thread_id),
             native_id: layout.tstate_native_id.map(|offset| field(offset) as u32),
         });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::layout::{GilAt, Layout};
-use crate::{InspectError, Inspector};
+use crate::{EntryMark, InspectError, Inspector, Instruction};
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -37,6 +37,63 @@ const WRONG: [(&str, Distortion); 12] = [
         layout.tstate_native_id = Some(layout.tstate_native_id.map_or(176, |id| id + 8));
     }),
 ];
+
+/// Every offset on the way to a frame and to what it runs, wrong by a word, or by a byte.
+const WRONG_FRAMES: [(&str, Distortion); 17] = [
+    ("frame after", |layout| layout.frames.tstate_frame += 8),
+    ("frame before", |layout| layout.frames.tstate_frame -= 8),
+    ("cframe", |layout| match &mut layout.frames.cframe_frame {
+        Some(offset) => *offset ^= 8,
+        none => *none = Some(0),
+    }),
+    ("previous after", |layout| layout.frames.previous += 8),
+    ("previous before", |layout| layout.frames.previous -= 8),
+    ("code after", |layout| layout.frames.code += 8),
+    ("instruction after", |layout| layout.frames.instruction = moved(layout, 8)),
+    ("instruction before", |layout| layout.frames.instruction = moved(layout, -8)),
+    ("entry after", |layout| layout.frames.entry = marked(layout, 1)),
+    ("entry before", |layout| layout.frames.entry = marked(layout, -1)),
+    ("file before", |layout| layout.frames.object.filename -= 8),
+    ("name after", |layout| layout.frames.object.name += 32),
+    ("qualname", |layout| layout.frames.object.qualname = Some(136)),
+    ("lines after", |layout| layout.frames.object.linetable += 8),
+    ("lines before", |layout| layout.frames.object.linetable -= 8),
+    ("size after", |layout| layout.frames.object.basicsize += 8),
+    ("size before", |layout| layout.frames.object.basicsize -= 8),
+];
+
+fn moved(layout: &Layout, by: i8) -> Instruction {
+    let mut instruction = layout.frames.instruction;
+    let (Instruction::Index { offset, .. } | Instruction::Address { offset, .. }) =
+        &mut instruction;
+    *offset = offset.wrapping_add_signed(by);
+    instruction
+}
+
+/// Before 3.11 there is no mark: some byte must not pass for one.
+fn marked(layout: &Layout, by: i8) -> EntryMark {
+    match layout.frames.entry {
+        EntryMark::Every => EntryMark::Shim(16),
+        EntryMark::Flag(offset) => EntryMark::Flag(offset.wrapping_add_signed(by)),
+        EntryMark::Shim(offset) => EntryMark::Shim(offset.wrapping_add_signed(by)),
+    }
+}
+
+#[test]
+fn frames_at_wrong_offsets_are_refused_never_used() {
+    for python in common::interpreters() {
+        let mut program = common::Program::start(&python, TWO_THREADS);
+        program.hear();
+        let mut inspector = Inspector::new();
+        inspector.inspect(program.pid()).unwrap().frames.unwrap();
+        for (what, distort) in WRONG_FRAMES {
+            inspector.distort = Some(distort);
+            let found = inspector.inspect(program.pid()).unwrap();
+            let why = found.frames.expect_err(&format!("{python:?}: {what}"));
+            eprintln!("{python:?}: {what}: {why}");
+        }
+    }
+}
 
 fn shifted(gil: GilAt, by: i64) -> GilAt {
     match gil {

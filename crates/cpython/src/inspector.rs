@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::InspectError;
 use crate::binary::{BinaryFacts, InterpreterFacts};
 use crate::candidates::{Candidate, candidates, load_bias};
 use crate::check::{Addresses, check};
+use crate::frames::{self, FrameFacts};
 use crate::gc::GcRung;
 use crate::interpreter::{Binary, BinaryKind, GcFacts, GilLayout, Interpreter, Libc};
 use crate::layout::{DEBUG_OFFSETS, GcAt, GilAt, Layout, layout};
 use crate::memory::{Memory, after};
 use crate::process::Process;
+use crate::{InspectError, Version};
 
 /// How often a failed self-check is repeated before it is believed: the process runs on meanwhile.
 const ATTEMPTS: u32 = 6;
@@ -179,8 +180,28 @@ impl Inspector {
                 rungs,
                 missing: interpreter.probes.missing.clone(),
             },
+            frames: self.frames(memory, version, &layout, at),
             layout,
         })
+    }
+
+    /// Unlike the rest, these are told only if they pass: a process can be watched without.
+    fn frames(
+        &self,
+        memory: Memory,
+        version: Version,
+        layout: &Layout,
+        at: Addresses,
+    ) -> Result<FrameFacts, String> {
+        let mut checked = frames::check(memory, version, layout, at);
+        for _ in 1..ATTEMPTS {
+            if checked.is_ok() {
+                break;
+            }
+            thread::sleep(PAUSE);
+            checked = frames::check(memory, version, layout, at);
+        }
+        checked
     }
 }
 

@@ -2,6 +2,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::check::generation_stats;
+use crate::frames::FrameFacts;
 use crate::gc::GcRung;
 use crate::layout::Layout;
 use crate::memory::{Memory, after};
@@ -36,6 +37,9 @@ pub struct Interpreter {
     pub tstate_native_id_offset: Option<u64>,
     /// The collector.
     pub gc: GcFacts,
+    /// Where the threads' Python frames are, or why they cannot be read: they did not pass their
+    /// self-check, or no thread was running Python code. Asked again, the answer may be another.
+    pub frames: Result<FrameFacts, String>,
     pub(crate) layout: Layout,
 }
 

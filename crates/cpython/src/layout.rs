@@ -1,6 +1,7 @@
 //! Where things are inside an interpreter: from `_Py_DebugOffsets` where it has them (3.13 on),
 //! else from a table read off the headers of each release.
 
+use crate::frames::{self, FrameLayout, FrameWords};
 use crate::memory::word;
 use crate::{InspectError, Version};
 
@@ -46,6 +47,7 @@ pub(crate) struct Layout {
     pub(crate) type_cached_keys: u64,
     /// Size of `PyASCIIObject`, after which an ASCII string's characters follow.
     pub(crate) ascii_header: u64,
+    pub(crate) frames: FrameLayout,
 }
 
 /// What 3.9 and 3.10 share, and the other rows are written as differences from.
@@ -67,6 +69,7 @@ const V3_9: Layout = Layout {
     tstate_native_id: None,
     type_cached_keys: 864,
     ascii_header: 48,
+    frames: frames::V3_8,
 };
 
 const V3_8: Layout = Layout {
@@ -78,7 +81,7 @@ const V3_8: Layout = Layout {
     ..V3_9
 };
 
-const V3_10: Layout = Layout { type_cached_keys: 872, ..V3_9 };
+const V3_10: Layout = Layout { type_cached_keys: 872, frames: frames::V3_10, ..V3_9 };
 
 const V3_11: Layout = Layout {
     initialized: Some(16),
@@ -91,6 +94,7 @@ const V3_11: Layout = Layout {
     tstate_thread_id: 152,
     tstate_native_id: Some(160),
     type_cached_keys: 872,
+    frames: frames::V3_11,
     ..V3_9
 };
 
@@ -104,6 +108,7 @@ const V3_12: Layout = Layout {
     tstate_native_id: Some(144),
     type_cached_keys: 880,
     ascii_header: 40,
+    frames: frames::V3_12,
     ..V3_11
 };
 
@@ -140,6 +145,8 @@ struct Words {
     imports: usize,
     gil: usize,
     thread: usize,
+    frame: usize,
+    code: usize,
     ascii_header: usize,
     collecting: usize,
 }
@@ -151,6 +158,8 @@ const WORDS_3_13: Words = Words {
     imports: 11,
     gil: 14,
     thread: 19,
+    frame: 28,
+    code: 34,
     ascii_header: 70,
     collecting: 72,
 };
@@ -162,6 +171,8 @@ const WORDS_3_14: Words = Words {
     imports: 12,
     gil: 15,
     thread: 22,
+    frame: 31,
+    code: 39,
     ascii_header: 80,
     collecting: 82,
 };
@@ -209,6 +220,11 @@ fn from_debug_offsets(version: Version, head: &[u8]) -> Result<Layout, InspectEr
         tstate_native_id: Some(at(thread + 6)),
         type_cached_keys: V3_12.type_cached_keys,
         ascii_header: at(words.ascii_header),
+        frames: frames::published(
+            head,
+            FrameWords { thread, frame: words.frame, code: words.code },
+        )
+        .map_err(|(name, offset)| misplaced(name, "inside its structure", offset))?,
     };
     plausible(&layout, at(3), at(interp), at(thread))?;
     Ok(layout)
@@ -241,14 +257,18 @@ fn plausible(
     ];
     for (name, offset, size) in fields {
         if offset % 8 != 0 || offset >= size || size > 64 << 20 {
-            return Err(InspectError::SelfCheck {
-                what: "the offsets in _Py_DebugOffsets",
-                expected: format!("{name} aligned and below {size}"),
-                found: offset.to_string(),
-            });
+            return Err(misplaced(name, &format!("aligned and below {size}"), offset));
         }
     }
     Ok(())
+}
+
+fn misplaced(name: &str, where_it_is: &str, offset: u64) -> InspectError {
+    InspectError::SelfCheck {
+        what: "the offsets in _Py_DebugOffsets",
+        expected: format!("{name} {where_it_is}"),
+        found: offset.to_string(),
+    }
 }
 
 #[cfg(test)]

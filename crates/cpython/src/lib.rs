@@ -18,23 +18,27 @@
 mod binary;
 mod candidates;
 mod check;
+pub mod code;
 #[cfg(test)]
 mod distorted;
 #[cfg(test)]
 extern crate self as underspan_cpython;
 mod elf;
 mod error;
+mod frames;
 mod gc;
 mod inspector;
 mod interpreter;
 mod layout;
 mod memory;
 mod names;
+mod object;
 mod process;
 mod pthread;
 mod version;
 
 pub use error::InspectError;
+pub use frames::{CodeLayout, EntryMark, FrameFacts, FrameLayout, Instruction, ThreadList};
 pub use gc::{GcFunction, GcRung, UsdtLocation, UsdtProbe};
 pub use inspector::Inspector;
 pub use interpreter::{Binary, BinaryKind, GcFacts, GenerationStats, GilLayout, Interpreter, Libc};

@@ -55,6 +55,13 @@ impl Process {
         ended || flags.is_none_or(|flags: u64| flags & PF_EXITING != 0)
     }
 
+    /// When it started, in clock ticks since boot: with its id, this names it for good.
+    pub(crate) fn started(&self) -> Option<u64> {
+        let stat = fs::read_to_string(self.file("stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        rest.split_whitespace().nth(19)?.parse().ok()
+    }
+
     /// Its file mappings, in address order.
     pub(crate) fn mappings(&self) -> Result<Vec<Mapping>, InspectError> {
         let text = self.read("maps")?;

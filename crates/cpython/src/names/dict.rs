@@ -1,7 +1,7 @@
 //! Dicts and instance attributes. Every size is bounded before it is used.
 
-use super::object::{DICT, INLINE_VALUES, MANAGED_DICT, Objects, Problem, TYPE_DICT_OFFSET};
 use crate::memory::{after, word};
+use crate::object::{DICT, INLINE_VALUES, MANAGED_DICT, Objects, Problem, TYPE_DICT_OFFSET};
 
 /// More entries than `sys.modules` or `threading._active` ever has.
 const MAX_ENTRIES: u64 = 1 << 16;

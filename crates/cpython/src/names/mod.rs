@@ -1,16 +1,15 @@
 //! Python's names for its threads, read from `threading._active` of a running process.
 
 mod dict;
-mod object;
 
 use std::collections::HashMap;
 use std::thread;
 
 use crate::check::{MAX_THREADS, ThreadState, thread_states};
 use crate::memory::{Memory, after};
+use crate::object::{self, Objects, Problem};
 use crate::process::Process;
 use crate::{InspectError, Inspector, Interpreter, pthread};
-use object::{Objects, Problem};
 
 /// How often a reading that failed is repeated: the process changes its dicts meanwhile.
 const ATTEMPTS: u32 = 4;
@@ -109,5 +108,5 @@ fn active_threads(objects: &mut Objects, interpreter: u64) -> Result<Vec<(u64, u
 fn name_of(objects: &mut Objects, ident: u64, thread: u64) -> Result<(u64, String), Problem> {
     let pthread_id = objects.integer(ident)?;
     let name = objects.attribute(thread, "_name")?;
-    Ok((pthread_id, objects.text(name)?))
+    Ok((pthread_id, objects.name(name)?))
 }

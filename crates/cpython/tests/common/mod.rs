@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub(crate) mod trees;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -7,22 +7,27 @@ use crate::memory::{Memory, ReadError, after, word};
 use crate::{InspectError, Version};
 
 /// `PyModuleObject.md_dict`, in all supported versions.
-pub(super) const MODULE_DICT: u64 = 16;
+pub(crate) const MODULE_DICT: u64 = 16;
+const TYPE_NAME: u64 = 24;
+const TYPE_BASICSIZE: u64 = 32;
 const TYPE_FLAGS: u64 = 168;
-pub(super) const TYPE_DICT_OFFSET: u64 = 288;
+/// Size of `PyBytesObject` up to its content.
+const BYTES_HEADER: u64 = 32;
+pub(crate) const TYPE_DICT_OFFSET: u64 = 288;
 
 /// `tp_flags`
-pub(super) const INLINE_VALUES: u64 = 1 << 2;
-pub(super) const MANAGED_DICT: u64 = 1 << 4;
+pub(crate) const INLINE_VALUES: u64 = 1 << 2;
+pub(crate) const MANAGED_DICT: u64 = 1 << 4;
 const INT: u64 = 1 << 24;
+const BYTES: u64 = 1 << 27;
 const STR: u64 = 1 << 28;
-pub(super) const DICT: u64 = 1 << 29;
+pub(crate) const DICT: u64 = 1 << 29;
 
 /// Characters of a name that are kept.
 const MAX_TEXT: u64 = 256;
 
 /// Why an object could not be read.
-pub(super) enum Problem {
+pub(crate) enum Problem {
     /// It is not what it should be: it changed meanwhile, or the offsets are wrong.
     Odd(&'static str),
     /// The process cannot be read.
@@ -52,23 +57,24 @@ impl From<Problem> for InspectError {
 }
 
 /// The objects of one interpreter.
-pub(super) struct Objects {
-    pub(super) memory: Memory,
-    pub(super) version: Version,
-    pub(super) layout: Layout,
+#[derive(Debug)]
+pub(crate) struct Objects {
+    pub(crate) memory: Memory,
+    pub(crate) version: Version,
+    pub(crate) layout: Layout,
     /// Where the attribute that was asked for stands in shared keys, by the keys' address.
-    pub(super) slots: HashMap<u64, u64>,
+    pub(crate) slots: HashMap<u64, u64>,
     /// Fields of types, by type and offset.
     classes: HashMap<(u64, u64), u64>,
 }
 
 impl Objects {
-    pub(super) fn new(memory: Memory, version: Version, layout: Layout) -> Self {
+    pub(crate) fn new(memory: Memory, version: Version, layout: Layout) -> Self {
         Objects { memory, version, layout, slots: HashMap::new(), classes: HashMap::new() }
     }
 
     /// A field of a type. Types do not change: each field is read once.
-    pub(super) fn class_word(&mut self, class: u64, offset: u64) -> Result<u64, Problem> {
+    pub(crate) fn class_word(&mut self, class: u64, offset: u64) -> Result<u64, Problem> {
         if let Some(&value) = self.classes.get(&(class, offset)) {
             return Ok(value);
         }
@@ -77,12 +83,22 @@ impl Objects {
         Ok(value)
     }
 
-    pub(super) fn class_flags(&mut self, class: u64) -> Result<u64, Problem> {
+    pub(crate) fn class_flags(&mut self, class: u64) -> Result<u64, Problem> {
         self.class_word(class, TYPE_FLAGS)
     }
 
+    /// Whether a type has this name and this size of its objects.
+    pub(crate) fn class_is(&mut self, class: u64, name: &str, size: u64) -> Result<bool, Problem> {
+        if self.class_word(class, TYPE_BASICSIZE)? != size {
+            return Ok(false);
+        }
+        let at = self.class_word(class, TYPE_NAME)?;
+        let found = self.memory.bytes(at, name.len() + 1)?;
+        Ok(found.strip_suffix(&[0]) == Some(name.as_bytes()))
+    }
+
     /// A non-negative `int`.
-    pub(super) fn integer(&mut self, object: u64) -> Result<u64, Problem> {
+    pub(crate) fn integer(&mut self, object: u64) -> Result<u64, Problem> {
         let block: [u8; 36] = self.memory.block(object)?;
         if self.class_flags(word(&block, 8))? & INT == 0 {
             return Err(Problem::Odd("a thread's ident that is no int"));
@@ -106,13 +122,18 @@ impl Objects {
         value.ok_or(Problem::Odd("a thread's ident that is too large"))
     }
 
-    /// A `str`, cut at 256 characters.
-    pub(super) fn text(&mut self, object: u64) -> Result<String, Problem> {
+    /// A thread's name, cut at 256 characters.
+    pub(crate) fn name(&mut self, object: u64) -> Result<String, Problem> {
+        self.text(object, MAX_TEXT)
+    }
+
+    /// A `str`, cut at `limit` characters.
+    pub(crate) fn text(&mut self, object: u64, limit: u64) -> Result<String, Problem> {
         let block: [u8; 40] = self.memory.block(object)?;
         if self.class_flags(word(&block, 8))? & STR == 0 {
-            return Err(Problem::Odd("a thread's name that is no str"));
+            return Err(Problem::Odd("something else than a str"));
         }
-        let length = word(&block, 16).min(MAX_TEXT) as usize;
+        let length = word(&block, 16).min(limit) as usize;
         let state = word(&block, 32);
         let (width, compact, ascii) = (state >> 2 & 7, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
         if !matches!(width, 1 | 2 | 4) {
@@ -131,8 +152,21 @@ impl Objects {
         Ok(bytes.chunks_exact(width as usize).map(character).collect())
     }
 
+    /// The content of a `bytes`, if it is at most `limit` bytes long.
+    pub(crate) fn bytes(&mut self, object: u64, limit: u64) -> Result<Vec<u8>, Problem> {
+        let block: [u8; 24] = self.memory.block(object)?;
+        if self.class_flags(word(&block, 8))? & BYTES == 0 {
+            return Err(Problem::Odd("something else than bytes"));
+        }
+        match word(&block, 16) {
+            0 => Ok(Vec::new()),
+            length if length > limit => Err(Problem::Odd("bytes longer than they can be")),
+            length => Ok(self.memory.bytes(after(object, BYTES_HEADER), length as usize)?),
+        }
+    }
+
     /// Looks a short ASCII `key` up among items.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         items: &[(u64, u64)],
         key: &str,
