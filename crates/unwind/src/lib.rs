@@ -1,0 +1,25 @@
+//! How to get from a frame to its caller's, for every instruction of a binary: what compilers write
+//! into `.eh_frame`, reduced to what a BPF program can follow.
+//!
+//! ```text
+//!  /proc/PID/maps ─▶ Mapping ─▶ file ─▶ Image ─▶ Table: rows of (address, Rule), sorted
+//! ```
+//!
+//! Only two registers are followed, the stack pointer and `rbp`, since only they are ever needed to
+//! find a frame; the return address always lies just below the frame's CFA (the stack pointer before
+//! the call).
+
+mod error;
+mod expression;
+mod frames;
+mod go;
+mod image;
+mod maps;
+mod rule;
+mod table;
+
+pub use error::Error;
+pub use image::{Identity, Image, Segment, address_of};
+pub use maps::{Backing, Mapping, executable_mappings, open, read_memory};
+pub use rule::{Cfa, Rbp, Rule};
+pub use table::{Coverage, Row, Table};

@@ -1,0 +1,204 @@
+//! A binary's rules in the order of its addresses.
+
+use crate::Rule;
+
+/// From this address on, up to the next row's, this rule holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Bytes from the table's [`base`](Table::base).
+    pub pc: u32,
+    /// How to leave a frame there.
+    pub rule: Rule,
+}
+
+/// How much of a binary's code the rules can be followed in. In bytes of code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// That `.eh_frame` speaks of.
+    pub described: u64,
+    /// Of these, that have a rule other than [`Rule::Unsupported`].
+    pub supported: u64,
+}
+
+impl Coverage {
+    /// The supported share, from 0 to 1.
+    pub fn share(self) -> f64 {
+        if self.described == 0 { 0.0 } else { self.supported as f64 / self.described as f64 }
+    }
+}
+
+/// All rules of a binary. Neighbouring rows differ, and the last one is a [`Rule::Gap`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The virtual address, as the file has it, of the first function.
+    pub base: u64,
+    /// Sorted by address. The first is at 0.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// Puts functions in order: each is its address, its end, and its rows within.
+    pub(crate) fn from_functions(mut functions: Functions) -> Option<Self> {
+        functions.list.sort_by_key(|function| function.start);
+        let base = functions.list.first()?.start;
+        let mut rows: Vec<Row> = Vec::with_capacity(functions.rows.len() + functions.list.len());
+        let mut end = base;
+        for (index, function) in functions.list.iter().enumerate() {
+            if function.start > end {
+                push(&mut rows, base, end, Rule::Gap);
+            }
+            // Where two speak of one address, the one that begins later is the more precise.
+            let next = functions.list.get(index + 1).map_or(u64::MAX, |next| next.start);
+            let until = function.end.min(next);
+            for &(pc, rule) in &functions.rows[function.rows.clone()] {
+                if pc < until {
+                    push(&mut rows, base, pc, rule);
+                }
+            }
+            end = end.max(until);
+        }
+        push(&mut rows, base, end, Rule::Gap);
+        Some(Table { base, rows })
+    }
+
+    /// The bytes from `base` that the rows speak of.
+    pub fn span(&self) -> u32 {
+        self.rows.last().map_or(0, |row| row.pc)
+    }
+
+    /// The rule for a virtual address.
+    pub fn rule(&self, address: u64) -> Rule {
+        let Some(pc) = address.checked_sub(self.base) else { return Rule::Gap };
+        let after = self.rows.partition_point(|row| u64::from(row.pc) <= pc);
+        after.checked_sub(1).and_then(|at| self.rows.get(at)).map_or(Rule::Gap, |row| row.rule)
+    }
+
+    /// How much can be followed.
+    pub fn coverage(&self) -> Coverage {
+        let mut coverage = Coverage::default();
+        for (row, next) in self.rows.iter().zip(self.rows.iter().skip(1)) {
+            let bytes = u64::from(next.pc - row.pc);
+            match row.rule {
+                Rule::Gap => {}
+                Rule::Unsupported => coverage.described += bytes,
+                _ => {
+                    coverage.described += bytes;
+                    coverage.supported += bytes;
+                }
+            }
+        }
+        coverage
+    }
+}
+
+/// Rows that say the same as the one before are left out; of two at one address the later counts.
+fn push(rows: &mut Vec<Row>, base: u64, address: u64, rule: Rule) {
+    // The caller has seen to it that the span is below 4 GiB.
+    let pc = (address - base) as u32;
+    if rows.last().is_some_and(|last| last.pc >= pc) {
+        rows.pop();
+    }
+    if rows.last().is_none_or(|last| last.rule != rule) {
+        rows.push(Row { pc, rule });
+    }
+}
+
+/// Functions as they were read, in any order.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    list: Vec<Function>,
+    rows: Vec<(u64, Rule)>,
+}
+
+#[derive(Debug)]
+struct Function {
+    start: u64,
+    end: u64,
+    rows: std::ops::Range<usize>,
+}
+
+impl Functions {
+    /// Adds one. Its rows begin at its start and ascend.
+    pub(crate) fn add(
+        &mut self,
+        start: u64,
+        end: u64,
+        rows: impl IntoIterator<Item = (u64, Rule)>,
+    ) {
+        let first = self.rows.len();
+        for (pc, rule) in rows {
+            let last = self.rows.get(first..).and_then(<[_]>::last);
+            if last.is_none_or(|&(_, last)| last != rule) {
+                self.rows.push((pc, rule));
+            }
+        }
+        self.list.push(Function { start, end, rows: first..self.rows.len() });
+    }
+
+    /// The lowest and the highest address.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        let low = self.list.iter().map(|function| function.start).min()?;
+        let high = self.list.iter().map(|function| function.end).max()?;
+        Some((low, high))
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cfa, Rbp};
+
+    fn rsp(offset: i32) -> Rule {
+        Rule::Frame { cfa: Cfa::Rsp(offset), rbp: Rbp::Same }
+    }
+
+    fn table(functions: &[(u64, u64, &[(u64, Rule)])]) -> Table {
+        let mut all = Functions::default();
+        for (start, end, rows) in functions {
+            all.add(*start, *end, rows.iter().copied());
+        }
+        Table::from_functions(all).unwrap()
+    }
+
+    #[test]
+    fn rows_that_say_the_same_are_one() {
+        let table = table(&[
+            (0x1000, 0x1010, &[(0x1000, rsp(8)), (0x1004, rsp(16)), (0x1008, rsp(8))]),
+            (0x1010, 0x1020, &[(0x1010, rsp(8)), (0x1018, rsp(8))]),
+        ]);
+        let pcs: Vec<_> = table.rows.iter().map(|row| (row.pc, row.rule)).collect();
+        let expected = [(0, rsp(8)), (4, rsp(16)), (8, rsp(8)), (0x20, Rule::Gap)];
+        assert_eq!((table.base, pcs.as_slice()), (0x1000, &expected[..]));
+        assert_eq!(table.span(), 0x20);
+    }
+
+    #[test]
+    fn between_functions_is_a_gap() {
+        let table = table(&[
+            (0x2000, 0x2010, &[(0x2000, rsp(8))]),
+            (0x1000, 0x1010, &[(0x1000, rsp(8)), (0x1004, Rule::Unsupported)]),
+        ]);
+        assert_eq!(table.rule(0xfff), Rule::Gap);
+        assert_eq!(table.rule(0x1003), rsp(8));
+        assert_eq!(table.rule(0x100f), Rule::Unsupported);
+        assert_eq!(table.rule(0x1010), Rule::Gap);
+        assert_eq!(table.rule(0x2000), rsp(8));
+        assert_eq!(table.rule(0x2010), Rule::Gap);
+        assert_eq!(table.coverage(), Coverage { described: 0x20, supported: 0x14 });
+    }
+
+    #[test]
+    fn where_two_overlap_the_later_one_counts() {
+        let table = table(&[
+            (0x1000, 0x1020, &[(0x1000, rsp(8)), (0x1018, rsp(32))]),
+            (0x1010, 0x1020, &[(0x1010, rsp(16))]),
+        ]);
+        assert_eq!(table.rule(0x100f), rsp(8));
+        assert_eq!(table.rule(0x1010), rsp(16));
+        assert_eq!(table.rule(0x101f), rsp(16));
+    }
+}
