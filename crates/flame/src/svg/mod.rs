@@ -1,0 +1,200 @@
+//! Flame graphs as SVG: one file without references to anything outside, readable without scripts.
+//!
+//! The root is on top: stacks of a thousand frames are read from where they begin. With scripts, a
+//! click zooms, `/` searches, arrow keys walk, Escape resets; zoom and search are kept in the URL's
+//! fragment (`#zoom=N&search=TEXT`).
+
+mod boxes;
+mod colour;
+mod words;
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use underspan_model::State;
+
+use crate::diff::{Diff, Per};
+use crate::tree::{ROOT, Tree};
+use boxes::Shapes;
+use words::{cut, escaped, share};
+
+const WIDTH: f64 = 1200.0;
+const MARGIN: f64 = 10.0;
+const ROW: f64 = 17.0;
+/// Of the fixed-width font, at its size.
+const CHARACTER: f64 = 6.65;
+const LINE: f64 = 16.0;
+
+/// What colours mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Colouring {
+    /// What threads did.
+    #[default]
+    State,
+    /// Instructions per cycle.
+    Ipc,
+    /// Cache misses per instruction.
+    CacheMisses,
+}
+
+/// What is said above the picture.
+#[derive(Clone, Debug, Default)]
+pub struct Heading {
+    /// What is shown.
+    pub title: String,
+    /// Of what, when, and what to know about it.
+    pub lines: Vec<String>,
+}
+
+/// A call tree as a flame graph.
+pub fn svg(tree: &Tree, heading: &Heading, colouring: Colouring) -> String {
+    let shapes = Shapes::of_tree(tree, colouring);
+    let legend = match colouring {
+        Colouring::State => states(tree),
+        Colouring::Ipc => vec![
+            (colour_text(LOW), String::from("2 and more instructions per cycle")),
+            (colour_text(HIGH), String::from("0.5 and fewer: the core waits")),
+        ],
+        Colouring::CacheMisses => vec![
+            (colour_text(LOW), String::from("no cache misses")),
+            (colour_text(HIGH), String::from("10 and more per 1000 instructions")),
+        ],
+    };
+    document(&shapes, heading, &legend)
+}
+
+/// A difference as a flame graph: as wide as the greater of both sides, red for more, blue for less.
+pub fn svg_diff(diff: &Diff, heading: &Heading, per: Per) -> String {
+    let legend = vec![
+        (colour_text(colour::by_change(1.0, 1.0)), String::from("more than before")),
+        (colour_text(colour::by_change(0.0, 1.0)), String::from("as before")),
+        (colour_text(colour::by_change(-1.0, 1.0)), String::from("less than before")),
+    ];
+    document(&Shapes::of_diff(diff, per), heading, &legend)
+}
+
+const LOW: u32 = 0x3d_75_ca;
+const HIGH: u32 = 0xda_47_47;
+
+fn colour_text(rgb: u32) -> String {
+    format!("#{rgb:06x}")
+}
+
+/// The states of a tree with their shares; the shades of frames after them.
+fn states(tree: &Tree) -> Vec<(String, String)> {
+    let root = &tree.nodes()[ROOT];
+    let whole = tree.total().max(1) as f64;
+    let mut legend: Vec<_> = root
+        .total
+        .largest_first()
+        .into_iter()
+        .map(|(state, ns): (State, u64)| {
+            (colour_text(state.colour()), format!("{} {}", state.name(), share(ns as f64 / whole)))
+        })
+        .collect();
+    if root.idle_ns > 0 {
+        legend.push((
+            colour_text(colour::IDLE),
+            format!("idle {}", share(root.idle_ns as f64 / whole)),
+        ));
+    }
+    legend
+}
+
+fn document(shapes: &Shapes, heading: &Heading, legend: &[(String, String)]) -> String {
+    let mut lines = heading.lines.clone();
+    if shapes.left_out > 0 {
+        lines.push(format!("{} boxes are too narrow to be drawn", shapes.left_out));
+    }
+    let legend = legend_rows(legend);
+    let head = 34.0 + LINE * lines.len() as f64 + legend.len() as f64 * LINE + 24.0;
+    let depth = shapes.shapes.iter().map(|shape| shape.depth + 1).max().unwrap_or(1);
+    let height = head + ROW * depth as f64 + MARGIN;
+
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         height=\"{height}\" role=\"group\" aria-label=\"{title}\" data-head=\"{head}\" data-row=\"{ROW}\" \
+         data-margin=\"{MARGIN}\" data-character=\"{CHARACTER}\">\n\
+         <title>{title}</title>\n<style>{style}</style>\n\
+         <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n\
+         <text class=\"title\" x=\"{MARGIN}\" y=\"22\">{title}</text>\n",
+        title = escaped(&heading.title),
+        style = include_str!("style.css"),
+    );
+    let mut y = 40.0;
+    for line in &lines {
+        let _ =
+            writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{y}\">{}</text>", escaped(line));
+        y += LINE;
+    }
+    for row in legend {
+        for (x, colour, text) in row {
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>\
+                 <text class=\"note\" x=\"{}\" y=\"{y}\">{}</text>",
+                y - 10.0,
+                x + 15.0,
+                escaped(&text),
+            );
+        }
+        y += LINE;
+    }
+    let _ = writeln!(
+        out,
+        "<g id=\"tools\"></g>\n<text id=\"status\" class=\"note\" x=\"{MARGIN}\" y=\"{}\" aria-live=\"polite\"></text>",
+        head - 8.0
+    );
+    out.push_str("<g id=\"boxes\">\n");
+    for shape in &shapes.shapes {
+        push_box(&mut out, shape, head);
+    }
+    let _ =
+        write!(out, "</g>\n<script><![CDATA[\n{}]]></script>\n</svg>\n", include_str!("script.js"));
+    out
+}
+
+fn push_box(out: &mut String, shape: &boxes::Shape, head: f64) {
+    let inner = WIDTH - 2.0 * MARGIN;
+    let (x, width) = (MARGIN + shape.x * inner, shape.width * inner);
+    let y = head + shape.depth as f64 * ROW;
+    let shown = cut(&shape.text, ((width - 6.0) / CHARACTER).max(0.0) as usize);
+    let class = if colour::is_dark(shape.fill) { " class=\"d\"" } else { "" };
+    let _ = writeln!(
+        out,
+        "<g{class} data-x=\"{:.9}\" data-w=\"{:.9}\" data-d=\"{}\"><title>{}</title>\
+         <rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" height=\"16\" fill=\"{}\"/>\
+         <text x=\"{:.2}\" y=\"{}\">{}</text></g>",
+        shape.x,
+        shape.width,
+        shape.depth,
+        shape.details,
+        colour_text(shape.fill),
+        x + 3.0,
+        y + 12.0,
+        escaped(&shown),
+    );
+}
+
+/// Entries side by side, in as many rows as it takes.
+fn legend_rows(entries: &[(String, String)]) -> Vec<Vec<(f64, String, String)>> {
+    let mut rows: Vec<Vec<_>> = Vec::new();
+    let mut x = WIDTH;
+    for (colour, text) in entries {
+        let width = 15.0 + 18.0 + text.chars().count() as f64 * CHARACTER;
+        if x + width > WIDTH - MARGIN {
+            rows.push(Vec::new());
+            x = MARGIN;
+        }
+        if let Some(row) = rows.last_mut() {
+            row.push((x, colour.clone(), text.clone()));
+        }
+        x += width;
+    }
+    rows
+}

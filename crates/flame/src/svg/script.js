@@ -1,0 +1,211 @@
+(() => {
+  "use strict";
+  const script = document.currentScript;
+  const svg = script && script.closest ? script.closest("svg") : document.documentElement;
+  const setting = (name) => Number(svg.dataset[name]);
+  const [head, row, margin, character] = ["head", "row", "margin", "character"].map(setting);
+  const group = svg.querySelector("#boxes");
+  const status = svg.querySelector("#status");
+  const whole = 1e-9;
+
+  const boxes = Array.from(group.children, (g, id) => ({
+    g, id,
+    x: Number(g.dataset.x), w: Number(g.dataset.w), depth: Number(g.dataset.d),
+    rect: g.querySelector("rect"), text: g.querySelector("text"),
+    details: g.querySelector("title").textContent,
+    name: g.querySelector("title").textContent.split("\n")[0],
+    parent: null, children: [],
+  }));
+  if (boxes.length === 0) return;
+  // Boxes come parents first, so the last one a level up is the parent.
+  const open = [];
+  for (const box of boxes) {
+    box.parent = open[box.depth - 1] || null;
+    if (box.parent) box.parent.children.push(box);
+    open[box.depth] = box;
+  }
+  const root = boxes[0];
+  let zoomed = root;
+  let width = svg.viewBox.baseVal.width;
+  let pattern = null;
+
+  const isAbove = (box) =>
+    box.depth < zoomed.depth && box.x <= zoomed.x + whole && box.x + box.w >= zoomed.x + zoomed.w - whole;
+  const isInside = (box) =>
+    box.depth >= zoomed.depth && box.x >= zoomed.x - whole && box.x + box.w <= zoomed.x + zoomed.w + whole;
+
+  function draw() {
+    const inner = width - 2 * margin;
+    for (const box of boxes) {
+      const above = isAbove(box);
+      const shown = above || isInside(box);
+      box.g.classList.toggle("hidden", !shown);
+      box.g.classList.toggle("above", above);
+      if (!shown) continue;
+      const x = margin + (above ? 0 : ((box.x - zoomed.x) / zoomed.w) * inner);
+      const w = above ? inner : (box.w / zoomed.w) * inner;
+      box.rect.setAttribute("x", x.toFixed(2));
+      box.rect.setAttribute("width", Math.max(w, 0.1).toFixed(2));
+      box.text.setAttribute("x", (x + 3).toFixed(2));
+      const fits = Math.floor((w - 6) / character);
+      box.text.textContent =
+        box.name.length <= fits ? box.name : fits < 3 ? "" : box.name.slice(0, fits - 1) + "…";
+    }
+    reset.disabled = zoomed === root && !pattern;
+  }
+
+  function resize() {
+    // Standing alone, the picture is as wide as the window; within a page it is scaled.
+    if (svg !== document.documentElement || !window.innerWidth) return;
+    width = Math.max(window.innerWidth, 600);
+    svg.setAttribute("width", width);
+    svg.setAttribute("viewBox", `0 0 ${width} ${svg.viewBox.baseVal.height}`);
+    tools.setAttribute("x", width - margin - 320);
+    draw();
+  }
+
+  function remember() {
+    const parts = [];
+    if (zoomed !== root) parts.push(`zoom=${zoomed.id}`);
+    if (pattern) parts.push(`search=${encodeURIComponent(input.value)}`);
+    try {
+      history.replaceState(null, "", parts.length ? `#${parts.join("&")}` : location.pathname + location.search);
+    } catch { /* a viewer without a history */ }
+  }
+
+  function zoom(box) {
+    zoomed = box;
+    draw();
+    say(box);
+    remember();
+  }
+
+  function say(box) {
+    status.textContent = box ? box.details.split("\n").join(" · ") : found();
+  }
+
+  function search(text) {
+    pattern = null;
+    input.setCustomValidity("");
+    if (text) {
+      try {
+        pattern = new RegExp(text, "i");
+      } catch (error) {
+        input.setCustomValidity(error.message);
+      }
+    }
+    for (const box of boxes) box.g.classList.toggle("hit", Boolean(pattern) && pattern.test(box.name));
+    group.classList.toggle("searching", Boolean(pattern));
+    reset.disabled = zoomed === root && !pattern;
+    status.textContent = input.validationMessage || found();
+    remember();
+  }
+
+  // The share of the picture in matching boxes; a box within a matching one counts once.
+  function found() {
+    if (!pattern) return "";
+    let share = 0, hits = 0, end = -1;
+    const all = boxes.filter((box) => box.g.classList.contains("hit"));
+    for (const box of all.sort((a, b) => a.x - b.x || a.depth - b.depth)) {
+      hits += 1;
+      const from = Math.max(box.x, end);
+      if (box.x + box.w > from) share += box.x + box.w - from;
+      end = Math.max(end, box.x + box.w);
+    }
+    return `${hits} boxes match: ${(share * 100).toFixed(1)} % of the picture`;
+  }
+
+  const html = (name) => document.createElementNS("http://www.w3.org/1999/xhtml", name);
+  const tools = document.createElementNS("http://www.w3.org/2000/svg", "foreignObject");
+  const input = html("input");
+  const reset = html("button");
+  tools.setAttribute("x", width - margin - 320);
+  tools.setAttribute("y", 6);
+  tools.setAttribute("width", 320);
+  tools.setAttribute("height", 28);
+  input.type = "search";
+  input.placeholder = "Search: a regular expression";
+  input.setAttribute("aria-label", "Search function names");
+  input.style.width = "250px";
+  reset.textContent = "Reset";
+  reset.style.width = "64px";
+  reset.style.marginLeft = "4px";
+  tools.append(input, reset);
+  svg.querySelector("#tools").append(tools);
+
+  function resetAll() {
+    input.value = "";
+    search("");
+    zoom(root);
+    status.textContent = "";
+  }
+
+  input.addEventListener("input", () => search(input.value));
+  reset.addEventListener("click", resetAll);
+  const boxOf = (target) => {
+    const g = target.closest && target.closest("#boxes > g");
+    return g ? boxes.find((box) => box.g === g) : null;
+  };
+  group.addEventListener("click", (event) => {
+    const box = boxOf(event.target);
+    if (box) zoom(box);
+  });
+  group.addEventListener("mouseover", (event) => say(boxOf(event.target)));
+  group.addEventListener("mouseleave", () => say(zoomed === root ? null : zoomed));
+
+  // One box at a time can be reached by Tab; arrow keys move on from there.
+  let current = root;
+  function focus(box) {
+    if (!box) return;
+    current.g.setAttribute("tabindex", -1);
+    current = box;
+    box.g.setAttribute("tabindex", 0);
+    box.g.focus();
+    say(box);
+  }
+  const shown = (box) => box && !box.g.classList.contains("hidden");
+  function beside(step) {
+    const all = current.parent ? current.parent.children.filter(shown) : [current];
+    return all[all.indexOf(current) + step];
+  }
+  const widest = () =>
+    current.children.filter(shown).reduce((a, b) => (a && a.w >= b.w ? a : b), null);
+  const keys = {
+    ArrowUp: () => focus(shown(current.parent) ? current.parent : null),
+    ArrowDown: () => focus(widest()),
+    ArrowLeft: () => focus(beside(-1)),
+    ArrowRight: () => focus(beside(1)),
+    Enter: () => zoom(current),
+    " ": () => zoom(current),
+  };
+  root.g.setAttribute("tabindex", 0);
+  for (const box of boxes) box.g.setAttribute("role", "button");
+  group.addEventListener("focusin", (event) => {
+    const box = boxOf(event.target);
+    if (box) current = box;
+  });
+  group.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      resetAll();
+    } else if ((event.key === "/" && event.target !== input) || (event.ctrlKey && event.key === "f")) {
+      event.preventDefault();
+      input.focus();
+      input.select();
+    }
+  });
+
+  group.classList.add("live");
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  resize();
+  draw();
+  input.value = wanted.get("search") || "";
+  const at = boxes[Number(wanted.get("zoom") || 0)];
+  if (input.value) search(input.value);
+  if (at && at !== root) zoom(at);
+  window.addEventListener("resize", resize);
+})();

@@ -1,0 +1,90 @@
+//! Scaled samples sum to the ledger, and time is put where it was spent.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use underspan_flame::{Place, Sample, Totals, scale};
+use underspan_model::State;
+
+use crate::story::{self, sample, stack, thread};
+use crate::sums::samples;
+
+const MS: u64 = 1_000_000;
+
+fn sum<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> u64 {
+    samples.into_iter().map(|sample| sample.weight_ns).sum()
+}
+
+proptest! {
+    #[test]
+    fn every_cell_sums_to_the_ledger(
+        mut samples in samples(),
+        totals in prop::collection::btree_map((1..4_u32, 0..17_u8), 0..1_u64 << 42, 0..20),
+    ) {
+        samples.retain(|sample| sample.place != Place::NotSampled);
+        let totals: Totals = totals
+            .into_iter()
+            .map(|((tid, state), ns)| ((story::thread(tid, "worker"), State::from_index(state).unwrap()), ns))
+            .collect();
+        let sampled = sum(&samples);
+        let scaling = scale(&mut samples, &totals, story::T0);
+        for ((thread, state), ns) in &totals {
+            let cell = samples.iter().filter(|s| s.thread == *thread && s.state == *state);
+            prop_assert_eq!(sum(cell), *ns);
+        }
+        prop_assert_eq!(sum(&samples), scaling.ledger_ns + scaling.without_ledger_ns);
+        prop_assert_eq!(scaling.sampled_ns + scaling.without_ledger_ns, sampled);
+        let not_sampled = samples.iter().filter(|sample| sample.place == Place::NotSampled);
+        prop_assert_eq!(sum(not_sampled), scaling.not_sampled_ns);
+    }
+}
+
+fn one_cell(weights: &[u64], state: State, total: u64) -> (Vec<Sample>, underspan_flame::Scaling) {
+    let (worker, code) = (thread(7, "worker"), stack(&["python work f.py:1"]));
+    let mut samples: Vec<_> =
+        weights.iter().map(|ms| sample(&worker, 0, *ms, state, &code)).collect();
+    let totals = Totals::from([((worker, state), total)]);
+    let scaling = scale(&mut samples, &totals, story::T0);
+    (samples, scaling)
+}
+
+#[test]
+fn what_chance_left_out_is_spread_over_the_samples() {
+    // A hundred looks at a running thread; three more would have been right.
+    let (samples, scaling) = one_cell(&[10; 100], State::Running, 1030 * MS);
+    assert_eq!(samples.len(), 100);
+    assert_eq!(samples[0].weight_ns, 10_300_000);
+    assert_eq!((scaling.not_sampled_ns, scaling.notable.len()), (0, 0));
+    assert!((scaling.greatest_factor - 1.03).abs() < 1e-9);
+}
+
+#[test]
+fn a_wait_that_goes_on_is_no_part_of_those_that_ended() {
+    // Ten sleeps of a second were seen to end; the eleventh has lasted half of one.
+    let (samples, scaling) = one_cell(&[1000; 10], State::Sleep, 10_500 * MS);
+    assert_eq!(sum(samples.iter().filter(|s| s.stack().is_some())), 10_000 * MS);
+    assert_eq!(scaling.not_sampled_ns, 500 * MS);
+    assert_eq!(samples.last().map(|s| &s.place), Some(&Place::NotSampled));
+    assert!((scaling.greatest_factor - 1.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn samples_that_claim_too_much_are_told() {
+    let (samples, scaling) = one_cell(&[10, 10, 10], State::LockWait, 3 * MS);
+    assert_eq!(sum(&samples), 3 * MS);
+    let cell = &scaling.notable[0];
+    assert_eq!((cell.samples, cell.sampled_ns, cell.ledger_ns), (3, 30 * MS, 3 * MS));
+    assert!((cell.factor - 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn a_thread_without_a_ledger_keeps_what_was_sampled() {
+    let code = stack(&["native work"]);
+    let mut samples = vec![sample(&thread(9, "gone"), 0, 30, State::Running, &code)];
+    let scaling = scale(&mut samples, &Totals::new(), story::T0);
+    assert_eq!(
+        (sum(&samples), scaling.without_ledger_ns, scaling.ledger_ns),
+        (30 * MS, 30 * MS, 0)
+    );
+    assert!(Arc::ptr_eq(samples[0].stack().unwrap(), &code));
+}
