@@ -32,27 +32,30 @@ fn main() -> Result<()> {
     bindings(&headers, &source, &out)
 }
 
-/// The shared folder and one folder per tracker.
+/// The shared folders and one folder per tracker. Those that define what others declare come first:
+/// libbpf's linker loses the place of a map that it hears of before its definition.
 fn folders(source: &Path) -> Result<Vec<PathBuf>> {
     let mut folders: Vec<_> = fs::read_dir(source)?
         .map(|entry| Ok(entry?.path()))
         .filter(|path| !matches!(path, Ok(path) if !path.is_dir()))
         .collect::<Result<_>>()?;
-    folders.sort();
+    let defines = |path: &PathBuf| path.ends_with("bpf") || path.ends_with("stack");
+    folders.sort_by_key(|path| (!defines(path), path.clone()));
     Ok(folders)
 }
 
 fn files(folders: &[PathBuf], suffix: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in folders {
+        let first = found.len();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(suffix)) {
                 found.push(path);
             }
         }
+        found[first..].sort();
     }
-    found.sort();
     Ok(found)
 }
 

@@ -35,6 +35,10 @@ pub enum Attach {
     Iterator(&'static str),
     /// Attached to each process that allows it, when it is watched.
     PerProcess(&'static str),
+    /// A clock on each CPU.
+    CpuClock,
+    /// The processor's own counters, on each CPU.
+    HardwareCounters,
 }
 
 impl std::fmt::Display for Attach {
@@ -46,6 +50,8 @@ impl std::fmt::Display for Attach {
             Attach::Fexit(name) => write!(f, "fexit {name}"),
             Attach::Iterator(name) => write!(f, "iterator over {name}s"),
             Attach::PerProcess(kind) => write!(f, "{kind}, per process"),
+            Attach::CpuClock => write!(f, "clock of each CPU"),
+            Attach::HardwareCounters => write!(f, "hardware counters of each CPU"),
         }
     }
 }

@@ -20,6 +20,7 @@ mod session;
 pub mod gc;
 pub mod gil;
 pub mod ledger;
+pub mod oncpu;
 pub mod request;
 pub mod stack;
 
@@ -29,13 +30,18 @@ pub use record::{
     DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle,
 };
 pub use rows::Rows;
-pub use session::{Error, GcTarget, LostCount, Options, ProbedBinary, Session};
+pub use session::{Error, GcTarget, LostCount, ON_CPU_HZ, Options, ProbedBinary, Session};
 
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 4] =
-    [&ledger::LedgerTracker, &request::RequestTracker, &gc::GcTracker, &gil::GilTracker];
+pub static ALL: [&dyn Tracker; 5] = [
+    &ledger::LedgerTracker,
+    &request::RequestTracker,
+    &gc::GcTracker,
+    &gil::GilTracker,
+    &oncpu::OnCpuTracker,
+];
 
 /// One question about where time goes, and what it takes to answer it.
 pub trait Tracker: Sync {

@@ -200,6 +200,7 @@ mod complete {
                 Attach::Fentry(name) => format!("fentry/{name}"),
                 Attach::Fexit(name) => format!("fexit/{name}"),
                 Attach::Iterator(name) => format!("iter/{name}"),
+                Attach::CpuClock | Attach::HardwareCounters => "perf_event".to_owned(),
                 Attach::PerProcess(_) => String::new(),
             };
             match programs.iter().find(|(name, _)| name == program.name) {

@@ -39,6 +39,8 @@ pub struct Options {
     pub selection: Selection,
     /// Waits at least this long get a row of their own.
     pub wait_threshold: Duration,
+    /// Samples of running threads a second and CPU; 0: none.
+    pub on_cpu_hz: u32,
     /// Have the kernel measure the programs' run time. Costs some 20 ns a run.
     pub measure_bpf: bool,
     /// What the agent may use before it sheds load.
@@ -87,6 +89,7 @@ impl Agent {
         let discover = selection.pids.is_empty() && selection.root.is_none();
         let session = Session::open(&underspan_trackers::Options {
             wait_threshold: options.wait_threshold,
+            on_cpu_hz: options.on_cpu_hz,
             discover,
             ..underspan_trackers::Options::default()
         })?;
@@ -254,6 +257,9 @@ impl Agent {
     ) -> Result<(), OpenError> {
         if let Some(step) = self.namer.refresh_clock()? {
             tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
+        }
+        if let Err(error) = self.session.follow_cpus() {
+            tracing::warn!("{error}");
         }
         // Before the ledgers: a thread that was in a state then and when it was read was in it at
         // `now`. The other way round it may have left it, and would be charged for what it did not.

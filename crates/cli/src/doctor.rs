@@ -69,6 +69,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         host: host_name()?,
         selection: args.select.selection()?,
         wait_threshold: std::time::Duration::from_secs(3600),
+        on_cpu_hz: underspan_trackers::ON_CPU_HZ,
         measure_bpf: false,
         budget: Budget::default(),
     };

@@ -47,6 +47,10 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DURATION", default_value = "1ms")]
     #[arg(value_parser = humantime::parse_duration)]
     pub(crate) wait_threshold: Duration,
+    /// Samples of running threads, a second and CPU; 0 takes none
+    #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) on_cpu_hz: u32,
     /// Measure the run time of the BPF programs (some 20 ns a run)
     #[arg(long)]
     pub(crate) measure_bpf: bool,
@@ -71,6 +75,7 @@ impl AgentArgs {
             host: host_name()?,
             selection,
             wait_threshold: self.wait_threshold,
+            on_cpu_hz: self.on_cpu_hz,
             measure_bpf: self.measure_bpf,
             budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
         })

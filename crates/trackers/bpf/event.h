@@ -61,6 +61,7 @@ enum tracker_id {
 	TRACKER_REQUEST,
 	TRACKER_GC,
 	TRACKER_GIL,
+	TRACKER_ONCPU,
 	TRACKERS,
 };
 

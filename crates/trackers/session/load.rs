@@ -174,7 +174,10 @@ fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
             .iter()
             .any(|root| Path::new(root).join("events").join(name).exists()),
         Attach::Fentry(name) | Attach::Fexit(name) => btf.type_by_name::<Func<'_>>(name).is_some(),
-        Attach::Iterator(_) | Attach::PerProcess(_) => true,
+        Attach::Iterator(_)
+        | Attach::PerProcess(_)
+        | Attach::CpuClock
+        | Attach::HardwareCounters => true,
     };
     if found { Ok(()) } else { Err("this kernel does not have it".to_owned()) }
 }
@@ -236,7 +239,11 @@ fn attach_one(
     candidate: &Program,
 ) -> std::result::Result<Option<Link>, String> {
     available(candidate.attach, btf)?;
-    if matches!(candidate.attach, Attach::Iterator(_) | Attach::PerProcess(_)) {
+    // Others attach these: when they are run, when a process is watched, CPU by CPU.
+    if matches!(
+        candidate.attach,
+        Attach::Iterator(_) | Attach::PerProcess(_) | Attach::CpuClock | Attach::HardwareCounters
+    ) {
         return Ok(None);
     }
     if let Some(why) = refused.get(candidate.name) {

@@ -4,6 +4,7 @@
 mod collections;
 mod error;
 mod load;
+mod sampling;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use crate::{HookStatus, refusal};
 use collections::GcKey;
 use error::{Doing as _, Result};
 use load::{attach_all, load, map, preflight, program};
+use sampling::Sampling;
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -33,15 +35,21 @@ pub struct Options {
     pub wait_threshold: Duration,
     /// So do collections at least this long; shorter ones are in the ledger only.
     pub gc_threshold: Duration,
+    /// Samples of running threads a second and CPU; 0: none.
+    pub on_cpu_hz: u32,
     /// Report every program start and every listening socket on the host.
     pub discover: bool,
 }
+
+/// Not in step with what happens a hundred times a second.
+pub const ON_CPU_HZ: u32 = 99;
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             wait_threshold: Duration::from_millis(1),
             gc_threshold: Duration::from_micros(100),
+            on_cpu_hz: ON_CPU_HZ,
             discover: true,
         }
     }
@@ -91,6 +99,7 @@ pub struct Session {
     lost: MapHandle,
     hooks: Vec<HookStatus>,
     gc: HashMap<GcKey, Vec<Link>>,
+    sampling: Option<Sampling>,
     links: Vec<Link>,
     adopt: Link,
     object: Object,
@@ -105,7 +114,8 @@ impl Session {
         let (object, refused) = load(options, &btf)?;
 
         let mut links = Vec::new();
-        let hooks = attach_all(&object, &btf, &refused, &mut links)?;
+        let mut hooks = attach_all(&object, &btf, &refused, &mut links)?;
+        let sampling = Sampling::open(&object, options.on_cpu_hz, &mut hooks)?;
         let adopt = program(&object, "ledger_adopt")?
             .attach_iter_with_opts(libbpf_rs::IterOpts::None)
             .doing("attaching the task iterator")?;
@@ -133,6 +143,7 @@ impl Session {
             lost: map(&object, "lost")?,
             hooks,
             gc: HashMap::new(),
+            sampling,
             links,
             adopt,
             object,
@@ -259,11 +270,12 @@ impl Session {
     }
 }
 
-pub(crate) const TRACKER_IDS: [(&str, u32); 4] = [
+pub(crate) const TRACKER_IDS: [(&str, u32); 5] = [
     ("ledger", tracker_id::TRACKER_LEDGER),
     ("request", tracker_id::TRACKER_REQUEST),
     ("gc", tracker_id::TRACKER_GC),
     ("gil", tracker_id::TRACKER_GIL),
+    ("oncpu", tracker_id::TRACKER_ONCPU),
 ];
 
 pub(crate) const REASONS: [(&str, u32); 5] = [

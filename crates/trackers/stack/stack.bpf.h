@@ -49,17 +49,21 @@ static __always_inline struct stack_scratch *stack_begin(enum stack_moment momen
 	return s;
 }
 
-/* Where in the kernel a thread sleeps. Comes first: frames are in order. */
-static __always_inline void stack_kernel(struct stack_scratch *s, struct task_struct *task)
+/* What bpf_get_stack() or bpf_get_task_stack() put into s->words. Comes first: frames are in order. */
+static __always_inline void stack_kernel_taken(struct stack_scratch *s, long bytes)
 {
-	long bytes = bpf_get_task_stack(task, s->words, KERNEL_FRAMES * sizeof(__u64), 0);
-
 	if (bytes <= 0 || bytes > (long)(KERNEL_FRAMES * sizeof(__u64))) {
 		s->e.kernel_end = STACK_UNREADABLE;
 		return;
 	}
 	s->used = s->e.kernel_frames = bytes / sizeof(__u64);
 	s->e.kernel_end = s->used == KERNEL_FRAMES ? STACK_TOO_DEEP : STACK_COMPLETE;
+}
+
+/* Where in the kernel a thread sleeps. */
+static __always_inline void stack_kernel(struct stack_scratch *s, struct task_struct *task)
+{
+	stack_kernel_taken(s, bpf_get_task_stack(task, s->words, KERNEL_FRAMES * sizeof(__u64), 0));
 }
 
 /* The current thread's frames in user mode. */

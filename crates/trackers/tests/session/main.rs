@@ -12,6 +12,7 @@ mod support;
 mod collections;
 mod gil;
 mod lives;
+mod oncpu;
 mod requests;
 mod sessions;
 mod states;

@@ -19,8 +19,11 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) fn open() -> Session {
-    let options = Options { discover: false, ..Options::default() };
-    Session::open(&options)
+    open_with(Options::default())
+}
+
+fn open_with(options: Options) -> Session {
+    Session::open(&Options { discover: false, ..options })
         .unwrap_or_else(|error| panic!("these tests load BPF programs and need root: {error}"))
 }
 
@@ -41,9 +44,13 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) fn new() -> Self {
+        Watcher::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
         let turn = turn();
         Watcher {
-            session: open(),
+            session: open_with(options),
             lives: Vec::new(),
             rows: Vec::new(),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),

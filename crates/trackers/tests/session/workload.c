@@ -286,6 +286,37 @@ static void do_wait_for_collector(void)
 		futex_wait(32 + 40, 5);
 }
 
+/* Seven tenths of its time in one function and three in another: both do the same, so many times. */
+#define STEPS 10000
+
+#define TURN(steps, x) \
+	for (long i = 0; i < (steps); i++) { \
+		(x) = (x) * 6364136223846793005ul + 1442695040888963407ul; \
+		__asm__ volatile("" : "+r"(x)); \
+	}
+
+__attribute__((noinline)) unsigned long burn_long(unsigned long x, long times)
+{
+	TURN(7 * times * STEPS, x);
+	return x;
+}
+
+__attribute__((noinline)) unsigned long burn_short(unsigned long x, long times)
+{
+	TURN(3 * times * STEPS, x);
+	return x;
+}
+
+static void do_burn(void)
+{
+	/* Never in step with a clock. */
+	for (unsigned long x = gettid();;) {
+		long times = 1 + (x >> 60);
+
+		x = burn_short(burn_long(x, times), times);
+	}
+}
+
 static const struct role {
 	const char *name;
 	void (*play)(void);
@@ -299,7 +330,7 @@ static const struct role {
 	{ "accept", do_accept }, { "pipe", do_pipe }, { "eventfd", do_eventfd },
 	{ "child", do_child }, { "mix", do_mix }, { "brief", do_brief }, { "hold", do_hold },
 	{ "gil-slices", do_gil_slices }, { "collect", do_collect },
-	{ "wait-for-collector", do_wait_for_collector },
+	{ "wait-for-collector", do_wait_for_collector }, { "burn", do_burn },
 };
 
 static void *play(void *role)
