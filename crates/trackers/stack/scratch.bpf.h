@@ -5,8 +5,21 @@
 #ifndef UNDERSPAN_SCRATCH_BPF_H
 #define UNDERSPAN_SCRATCH_BPF_H
 
+#ifdef UNDERSPAN_USER
+#include "user.h" /* the walkers' tests */
+#else
 #include "../bpf/maps.h"
+#endif
+#include "native.h"
+#include "python.h"
 #include "stack.h"
+
+/* stack.bpf.c defines the maps of this folder; everyone else gets declarations. */
+#ifdef UNDERSPAN_DEFINE_STACKS
+#define STACKS
+#else
+#define STACKS extern
+#endif
 
 #define PYTHON_FRAME_WORDS (sizeof(struct python_frame) / sizeof(__u64))
 #define STACK_WORDS (KERNEL_FRAMES + NATIVE_FRAMES + PYTHON_FRAMES * PYTHON_FRAME_WORDS)
@@ -16,6 +29,8 @@ struct stack_scratch {
 	__u64 words[STACK_WORDS]; /* the frames, one part behind the other */
 	__u32 used;		  /* of `words` */
 	__u32 _pad;
+	struct python_walk python;
+	struct native_walk native;
 };
 
 /* Appends to the record. False: it is full. The bound is checked on the register that is the index. */
