@@ -107,6 +107,46 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Reads ranges of different lengths, many with one system call. What is not mapped, wholly or
+    /// in part, is `None`.
+    ///
+    /// # Errors
+    /// If the process has ended or may not be read.
+    pub fn gather(&self, ranges: &[(u64, usize)]) -> Result<Vec<Option<Vec<u8>>>, ReadError> {
+        let mut out = Vec::with_capacity(ranges.len());
+        for batch in ranges.chunks(BATCH) {
+            let total = batch.iter().map(|(_, len)| len).sum();
+            let mut buffer = vec![0; total];
+            let remote: Vec<_> =
+                batch.iter().map(|&(base, len)| RemoteIoVec { base: base as usize, len }).collect();
+            let read =
+                match process_vm_readv(self.pid, &mut [IoSliceMut::new(&mut buffer)], &remote) {
+                    Ok(read) => read,
+                    Err(Errno::EFAULT | Errno::EINVAL) => 0,
+                    Err(Errno::ESRCH) => return Err(ReadError::Gone),
+                    Err(errno) => return Err(ReadError::Other(errno)),
+                };
+            let (mut at, mut failed) = (0, false);
+            for &(address, len) in batch {
+                let end: usize = at + len;
+                // The call stops at the first bad address: from there on, one by one.
+                failed |= end > read;
+                out.push(match buffer.get(at..end).filter(|_| !failed) {
+                    Some(bytes) => Some(bytes.to_vec()),
+                    None => match self.bytes(address, len) {
+                        Ok(bytes) => Some(bytes),
+                        Err(ReadError::Fault(_)) => None,
+                        Err(error) => return Err(error),
+                    },
+                });
+                at = end;
+            }
+        }
+        Ok(out)
+    }
+}
+
 /// The address `offset` bytes after `base`. Addresses read from a damaged structure can be anything;
 /// what overflows ends where no read succeeds.
 pub fn after(base: u64, offset: u64) -> u64 {
@@ -152,5 +192,14 @@ mod tests {
         assert_eq!(read.iter().filter(|block| block.is_none()).count(), 1);
         assert_eq!(read[700], None);
         assert_eq!(read[1199], Some(42u64.to_ne_bytes()));
+    }
+
+    #[test]
+    fn ranges_of_different_lengths() {
+        let value = [1u8, 2, 3, 4, 5, 6, 7, 8];
+        let at = value.as_ptr() as u64;
+        let read = own().gather(&[(at, 3), (16, 4), (at + 3, 5)]).unwrap();
+        assert_eq!(read, [Some(vec![1, 2, 3]), None, Some(vec![4, 5, 6, 7, 8])]);
+        assert_eq!(own().gather(&[]).unwrap(), Vec::<Option<Vec<u8>>>::new());
     }
 }
