@@ -29,18 +29,21 @@ fn main() -> Result<()> {
     let objects =
         programs.iter().map(|file| compile(file, &out, &libbpf)).collect::<Result<Vec<_>>>()?;
     link(&objects, &out.join("underspan.bpf.o"))?;
+    walkers(&source, &out);
     bindings(&headers, &source, &out)
 }
 
-/// The shared folders and one folder per tracker. Those that define what others declare come first:
-/// libbpf's linker loses the place of a map that it hears of before its definition.
+/// The shared folders and one folder per tracker. Those that define what others declare come first,
+/// and the ledger, which calls most trackers, last: libbpf's linker loses the place of a map that it
+/// hears of before its definition.
 fn folders(source: &Path) -> Result<Vec<PathBuf>> {
     let mut folders: Vec<_> = fs::read_dir(source)?
         .map(|entry| Ok(entry?.path()))
         .filter(|path| !matches!(path, Ok(path) if !path.is_dir()))
         .collect::<Result<_>>()?;
     let defines = |path: &PathBuf| path.ends_with("bpf") || path.ends_with("stack");
-    folders.sort_by_key(|path| (!defines(path), path.clone()));
+    let calls = |path: &PathBuf| path.ends_with("ledger");
+    folders.sort_by_key(|path| (!defines(path), calls(path), path.clone()));
     Ok(folders)
 }
 
@@ -111,14 +114,28 @@ fn link(objects: &[PathBuf], output: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The walkers as user code, for their tests. Nothing of it gets into a program that is no test.
+fn walkers(source: &Path, out: &Path) {
+    let tests = source.join("stack/tests");
+    println!("cargo:rerun-if-changed={}", tests.display());
+    cc::Build::new()
+        .file(tests.join("python.c"))
+        .include(&tests)
+        .include(out)
+        .warnings(true)
+        .flag_if_supported("-Wno-unused-parameter")
+        .flag_if_supported("-Wno-unused-function")
+        .compile("underspan_test_walkers");
+}
+
 /// Rust types for everything user space exchanges with BPF.
 fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
     let kernel_side = ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h"];
     let mut builder = bindgen::Builder::default()
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))
-        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frame|stack_end|stack_moment)")
-        .allowlist_var("(KERNEL_FRAMES|NATIVE_FRAMES|PYTHON_FRAMES|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
+        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|stack_end|stack_moment|unwind_.*)")
+        .allowlist_var("(UNWIND_.*|KERNEL_FRAMES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .derive_default(true)
         .layout_tests(true)

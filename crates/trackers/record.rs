@@ -58,7 +58,9 @@ records!(
     thread_exit_event,
     wait_event,
     gil_event,
+    off_cpu_event,
     gc_event,
+    loop_event,
     request_read_event,
     config,
     request_sent_event,
@@ -66,6 +68,9 @@ records!(
     process,
     stack_event,
     python_frame,
+    python_layout,
+    unwind_mapping,
+    unwind_process,
 );
 
 // SAFETY: an integer.
@@ -221,7 +226,7 @@ impl ThreadSnapshot {
 const _: () = assert!(STATES == generated::STATES as usize);
 
 /// What BPF is told of a watched process. All zero: watched, without a Python that we can read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessConfig {
     /// Address of the GIL, 0 if there is none or it failed its self-check.
     pub gil: u64,
@@ -233,6 +238,8 @@ pub struct ProcessConfig {
     pub gc_stats: u64,
     /// Which probe sees its collections.
     pub gc_rung: crate::gc::Rung,
+    /// Where its Python frames are. The default: they cannot be read.
+    pub python: crate::stack::PythonLayout,
 }
 
 impl ProcessConfig {
@@ -243,6 +250,7 @@ impl ProcessConfig {
             gc_stats: self.gc_stats,
             tstate_pthread_offset: self.tstate_pthread_offset,
             gc_rung: self.gc_rung as u32,
+            python: self.python.0,
         }
     }
 }

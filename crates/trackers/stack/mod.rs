@@ -5,10 +5,16 @@
 //!                                                          └▶ names, later and elsewhere ─▶ table `stacks`
 //! ```
 
+mod python;
+#[cfg(test)]
+mod tests;
+
 use underspan_model::StackEnd;
 use underspan_store::Component;
 
 use crate::record::{DecodeError, python_frame, read_at, stack_event};
+
+pub use python::PythonLayout;
 
 /// A Python frame, not yet looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -33,9 +33,9 @@ def deep(n, warm):
         deep(n - 1, warm)
 
 def p_sorted(warm):
-    return sorted([1], key=lambda item: c_key(item, warm))
+    return sorted([1], key=lambda item: p_key(item, warm))
 
-def c_key(item, warm):
+def p_key(item, warm):
     wait(warm)
     return item
 

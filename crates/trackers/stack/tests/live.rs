@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use underspan_cpython::code::{CodeNames, CodeReader};
 use underspan_cpython::Inspector;
+use underspan_cpython::code::{CodeNames, CodeReader};
 use underspan_model::StackEnd;
 
 use super::recording::{Living, Recording, Thread};

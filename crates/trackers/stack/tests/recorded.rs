@@ -11,8 +11,7 @@ use crate::record::PYTHON_FRAMES;
 
 fn recordings() -> Vec<(PathBuf, Recording)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("stack/tests/recordings");
-    let mut found: Vec<_> =
-        folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();
     found.into_iter().map(|path| (path.clone(), Recording::load(&path))).collect()
 }
@@ -37,14 +36,20 @@ fn frames_of_every_version_are_found() {
 #[test]
 fn memory_that_is_not_there_ends_the_walk() {
     for (path, recording) in recordings() {
-        let thread = recording.threads.iter().max_by_key(|thread| thread.walk.frames.len()).unwrap();
+        let thread =
+            recording.threads.iter().max_by_key(|thread| thread.walk.frames.len()).unwrap();
         for missing in recording.memory.keys() {
             let mut memory = recording.memory.clone();
             memory.remove(missing);
             let walked = walk(&mut memory, &recording.layout, thread.pthread, 0);
             if walked != thread.walk {
                 assert_eq!(walked.end, StackEnd::Unreadable, "{}", path.display());
-                assert!(thread.walk.frames.starts_with(&walked.frames[..walked.frames.len().saturating_sub(1)]));
+                assert!(
+                    thread
+                        .walk
+                        .frames
+                        .starts_with(&walked.frames[..walked.frames.len().saturating_sub(1)])
+                );
             }
         }
     }

@@ -34,9 +34,8 @@ pub(super) struct Walk {
 extern "C" fn read<M: Memory>(memory: *mut c_void, to: *mut u8, len: u32, from: u64) -> c_long {
     // SAFETY: `walk` hands a `&mut M` to the walker, which hands it on; the walker's buffers are
     // as long as what it asks for.
-    let (memory, to) = unsafe {
-        (&mut *memory.cast::<M>(), std::slice::from_raw_parts_mut(to, len as usize))
-    };
+    let (memory, to) =
+        unsafe { (&mut *memory.cast::<M>(), std::slice::from_raw_parts_mut(to, len as usize)) };
     if memory.read(from, to) { 0 } else { -14 }
 }
 
