@@ -1,1 +1,36 @@
-//! Names for the addresses in stacks.
+//! Names for the addresses in stacks, and one order for their kernel, native and Python frames.
+//!
+//! ```text
+//!  RawStack ─┬─ kernel ─▶ /proc/kallsyms ──────────────────────────────┐
+//!            ├─ native ─▶ /proc/PID/maps ─▶ file ─▶ ELF, DWARF, Go ──┐ ├─▶ model::Stack
+//!            └─ Python ─▶ code objects (crate cpython) ─▶ interleave ◀┘
+//! ```
+//!
+//! All of it is slow beside taking a stack (a first look into a large binary takes some 50 ms): run
+//! it on a thread of its own.
+
+mod binaries;
+mod binary;
+mod debug_file;
+mod evaluator;
+mod function_name;
+mod gopclntab;
+mod image;
+mod interleave;
+mod kallsyms;
+mod mappings;
+mod perf_map;
+mod plumbing;
+mod process;
+mod python;
+mod symbolizer;
+mod vdso;
+
+pub use kallsyms::Kallsyms;
+pub use process::Incarnation;
+pub use symbolizer::Symbolizer;
+
+/// The module of code that a JIT compiler made.
+pub(crate) const JIT: &str = "[jit]";
+/// The module of the kernel's library in every process.
+pub(crate) const VDSO: &str = "[vdso]";
