@@ -11,6 +11,7 @@
 
 mod context;
 mod hook;
+mod observe;
 mod preempt;
 mod record;
 mod refusal;
@@ -26,6 +27,7 @@ pub mod stack;
 
 pub use context::{Context, Thread};
 pub use hook::{Attach, Hook, HookStatus, Program};
+pub use observe::{Observation, RequestRead, Sample, WaitEnded, observe};
 pub use record::{
     DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle,
 };

@@ -188,6 +188,12 @@ pub struct ThreadSnapshot {
     pub comm: String,
     /// The ledger at `since`.
     pub ledger: Ledger,
+    /// When the wait began that it is in, monotonic; of a GIL wait in slices, the first. If it runs,
+    /// of the wait before.
+    pub waiting_since: u64,
+    /// Who held the GIL when it last went to sleep for it, 0: it waits for something else, or that is
+    /// not known.
+    pub gil_holder: u32,
 }
 
 impl ThreadSnapshot {
@@ -206,6 +212,11 @@ impl ThreadSnapshot {
             state: raw.state,
             comm: comm(&raw.comm),
             ledger,
+            waiting_since: match (raw.wait.gil, raw.gil.start) {
+                (0, _) | (_, 0) => raw.wait.start,
+                (_, first) => first,
+            },
+            gil_holder: if raw.wait.gil == 0 { 0 } else { raw.wait.holder },
         })
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use underspan_model::LostEvents;
 use underspan_trackers::{
-    ALL, Context as _, Decoder, HookStatus, LifecycleKind, LostCount, Rows, Session, lifecycle,
+    ALL, Context as _, Decoder, HookStatus, Lifecycle, LifecycleKind, LostCount, Rows, Session,
+    lifecycle,
 };
 
 use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
@@ -203,10 +204,10 @@ impl Agent {
 
     fn drain(&mut self, timeout: Duration) -> Result<(), OpenError> {
         let Agent { session, decoders, namer, rows, malformed, shedding, shed, .. } = self;
-        let mut happened = Vec::new();
+        let mut events = Vec::new();
         self.events += session.drain(timeout, |record| {
             match lifecycle(record) {
-                Ok(Some(event)) => happened.push(event),
+                Ok(Some(event)) => events.push(event),
                 Ok(None) if *shedding && underspan_trackers::can_shed(record) => {
                     *shed += 1;
                     return;
@@ -229,21 +230,8 @@ impl Agent {
         for decoder in &mut self.decoders {
             decoder.tick(now, &mut self.namer, &mut self.rows);
         }
-        for event in happened {
-            match event.kind {
-                LifecycleKind::ProcessFork => self.processes.forked(event.parent, event.pid),
-                LifecycleKind::ProcessExec | LifecycleKind::Listen => {
-                    self.processes.consider(&mut self.session, event.pid);
-                }
-                LifecycleKind::ProcessExit => {
-                    self.processes.ended(&mut self.session, event.pid);
-                }
-                LifecycleKind::ThreadExit => self.namer.ended(event.tid),
-                // Looked up now, while it lives: its name may be asked for when it is gone.
-                LifecycleKind::ThreadStart => {
-                    self.namer.started(event.pid, event.tid, &event.comm);
-                }
-            }
+        for event in events {
+            happened(&event, &mut self.session, &mut self.processes, &mut self.namer);
         }
         Ok(())
     }
@@ -382,6 +370,25 @@ impl Agent {
             open.rows += batch.rows;
             open.bytes.extend_from_slice(&batch.bytes);
         }
+    }
+}
+
+/// A process or thread came, changed or went.
+pub(crate) fn happened(
+    event: &Lifecycle,
+    session: &mut Session,
+    processes: &mut Processes,
+    namer: &mut Namer,
+) {
+    match event.kind {
+        LifecycleKind::ProcessFork => processes.forked(event.parent, event.pid),
+        LifecycleKind::ProcessExec | LifecycleKind::Listen => {
+            processes.consider(session, event.pid);
+        }
+        LifecycleKind::ProcessExit => processes.ended(session, event.pid),
+        LifecycleKind::ThreadExit => namer.ended(event.tid),
+        // Looked up now, while it lives: its name may be asked for when it is gone.
+        LifecycleKind::ThreadStart => namer.started(event.pid, event.tid, &event.comm),
     }
 }
 

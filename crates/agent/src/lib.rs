@@ -7,6 +7,7 @@ mod clock;
 mod cost;
 mod drop_privileges;
 mod error;
+mod live;
 mod losses;
 mod namer;
 mod names;
@@ -28,6 +29,7 @@ pub use drop_privileges::{
     drop_privileges, let_children_read,
 };
 pub use error::{Error, Result};
+pub use live::{Live, LiveOptions};
 pub use losses::{Loss, Losses, Reason};
 pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};
 pub use processes::{Python, Watched};

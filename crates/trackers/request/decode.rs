@@ -92,7 +92,7 @@ impl Decoder for RequestDecoder {
 }
 
 /// Reads the record whose length varies: only as much of the head was sent as there was.
-fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
+pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
     let kind = event_kind::EVENT_REQUEST_READ;
     let (fixed, head) = bytes.split_at_checked(HEAD_OFFSET).ok_or(DecodeError::Short {
         kind,

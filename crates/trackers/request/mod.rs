@@ -6,6 +6,8 @@ mod http;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::observe::RequestRead;
+use crate::record::DecodeError;
 use crate::rows::columns_with_ledger;
 use crate::{Attach, Decoder, Hook, Program, Tracker};
 
@@ -151,6 +153,21 @@ const COLUMNS: [&str; 20] = [
 fn request_columns() -> Vec<String> {
     let own: Vec<_> = COLUMNS.into_iter().chain(["end"]).collect();
     columns_with_ledger(&own)
+}
+
+/// What is told when a request is read, for who shows it at once.
+pub(crate) fn seen(bytes: &[u8]) -> Result<RequestRead, DecodeError> {
+    let asked = decode::asked(bytes)?;
+    Ok(RequestRead {
+        id: asked.id,
+        pid: asked.pid,
+        tid: asked.tid,
+        ready: if asked.ready == 0 { asked.read } else { asked.ready.min(asked.read) },
+        read: asked.read,
+        method: asked.head.method,
+        path: asked.head.path,
+        peer: asked.peer,
+    })
 }
 
 impl Tracker for RequestTracker {

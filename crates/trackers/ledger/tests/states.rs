@@ -47,6 +47,8 @@ impl Simulated {
             state: self.state,
             comm: "worker".to_owned(),
             ledger: self.ledger,
+            waiting_since: 0,
+            gil_holder: 0,
         }
     }
 
