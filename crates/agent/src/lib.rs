@@ -8,11 +8,13 @@ mod cost;
 mod drop_privileges;
 mod error;
 mod live;
+mod loops;
 mod losses;
 mod namer;
 mod names;
 mod process_row;
 mod processes;
+mod python_stacks;
 pub mod rows;
 mod select;
 mod sink;
@@ -33,6 +35,7 @@ pub use live::{Live, LiveOptions};
 pub use losses::{Loss, Losses, Reason};
 pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};
 pub use processes::{Python, Watched};
+pub use python_stacks::PythonStacks;
 pub use select::{CgroupPath, Ignored, Selection, Selector, Verdict, Why, comm_pattern};
 pub use sink::{
     Collector, Health, Insert, InsertError, Options as SinkOptions, Sink, Stats as SinkStats,

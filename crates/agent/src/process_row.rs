@@ -19,7 +19,7 @@ pub(crate) fn read(pid: u32, watched: &Watched, namer: &Namer, now: u64) -> Opti
         Python::Starting { why, .. } if why.is_empty() => (String::new(), "starting".to_owned()),
         Python::Starting { why, .. } => (String::new(), format!("not read yet: {why}")),
         Python::None => (String::new(), String::new()),
-        Python::Known { version, gil } => (version.clone(), gil.clone()),
+        Python::Known { version, gil, .. } => (version.clone(), gil.clone()),
         Python::Refused(why) => (String::new(), why.clone()),
     };
     Some(ProcessRow {

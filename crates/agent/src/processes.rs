@@ -7,6 +7,8 @@ use underspan_cpython::{GcRung, InspectError, Inspector, Interpreter};
 use underspan_trackers::gc::Rung;
 use underspan_trackers::{GcTarget, ProbedBinary, ProcessConfig, Session};
 
+use crate::loops::LoopProbes;
+use crate::python_stacks::PythonStacks;
 use crate::select::{Selector, Verdict, Why};
 
 /// An interpreter that is starting is looked at again after this long, a look taking some 100 µs;
@@ -54,9 +56,22 @@ pub enum Python {
         version: String,
         /// `seen`, or why not.
         gil: String,
+        /// Whether its Python stacks can be read.
+        stacks: PythonStacks,
     },
     /// There is one, and its memory is not what we know. Nothing is read from it.
     Refused(String),
+}
+
+impl Python {
+    /// When to look at it again.
+    fn look_again(&self) -> Option<Instant> {
+        match self {
+            Python::Starting { again, .. } => Some(*again),
+            Python::Known { stacks, .. } => stacks.again(),
+            Python::None | Python::Refused(_) => None,
+        }
+    }
 }
 
 /// All of them.
@@ -66,6 +81,7 @@ pub(crate) struct Processes {
     watched: BTreeMap<u32, Watched>,
     /// Addresses with a watchpoint, and the processes they are for.
     watchpoints: BTreeMap<u64, BTreeSet<u32>>,
+    loops: LoopProbes,
     /// Processes about which something new is known.
     changed: BTreeSet<u32>,
     /// Processes whose interpreter has come up.
@@ -79,6 +95,7 @@ impl Processes {
             inspector: Inspector::new(),
             watched: BTreeMap::new(),
             watchpoints: BTreeMap::new(),
+            loops: LoopProbes::default(),
             changed: BTreeSet::new(),
             pythons: Vec::new(),
         }
@@ -119,6 +136,7 @@ impl Processes {
             Verdict::Ignore { why } => {
                 if self.watched.remove(&pid).is_some() {
                     self.release(session, pid);
+                    self.loops.forget(session, pid);
                     tracing::debug!(pid, "no longer watched: {why}");
                     if let Err(error) = session.unwatch(pid) {
                         tracing::warn!(pid, "{error}");
@@ -141,6 +159,7 @@ impl Processes {
             }
             self.watched.insert(child, watched.clone());
             self.changed.insert(child);
+            self.loops.watch(child);
         }
     }
 
@@ -149,6 +168,7 @@ impl Processes {
         self.watched.remove(&pid);
         self.changed.remove(&pid);
         self.release(session, pid);
+        self.loops.forget(session, pid);
     }
 
     /// Gives debug registers back that only this process needed.
@@ -168,17 +188,15 @@ impl Processes {
         let due: Vec<_> = self
             .watched
             .iter()
-            .filter(|(_, watched)| matches!(watched.python, Python::Starting { again, .. } if again <= now))
+            .filter(|(_, watched)| watched.python.look_again().is_some_and(|again| again <= now))
             .map(|(pid, _)| *pid)
             .collect();
         for pid in due {
             self.inspect(session, pid);
         }
-        let next = |watched: &Watched| match watched.python {
-            Python::Starting { again, .. } => Some(again),
-            _ => None,
-        };
-        self.watched.values().filter_map(next).min()
+        let next = |watched: &Watched| watched.python.look_again();
+        let loops = self.loops.attach_due(session);
+        self.watched.values().filter_map(next).chain(loops).min()
     }
 
     fn watch(&mut self, session: &mut Session, pid: u32, why: Why) {
@@ -193,6 +211,7 @@ impl Processes {
         let watched = Watched { why, python: starting, gc: Rung::None, gc_notes: Vec::new() };
         self.watched.insert(pid, watched);
         self.changed.insert(pid);
+        self.loops.watch(pid);
         self.inspect(session, pid);
     }
 
@@ -200,6 +219,12 @@ impl Processes {
         let Ok(id) = i32::try_from(pid) else { return };
         let outcome = self.inspector.inspect(id);
         let Some(watched) = self.watched.get_mut(&pid) else { return };
+        if let Python::Known { stacks, .. } = &mut watched.python {
+            if stacks.look_again(session, pid, outcome.as_ref().ok()) {
+                self.changed.insert(pid);
+            }
+            return;
+        }
         let pause = match watched.python {
             Python::Starting { pause, .. } => pause,
             _ => FIRST_LOOK,
@@ -253,7 +278,7 @@ fn apply(
         tstate_pthread_offset: interpreter.tstate_thread_id_offset as u32,
         gc_collecting: interpreter.gc.collecting,
         gc_stats: interpreter.gc.generation_stats,
-        gc_rung: Rung::None,
+        ..ProcessConfig::default()
     };
     let mut notes = interpreter.gc.missing.clone();
     for rung in &interpreter.gc.rungs {
@@ -276,11 +301,13 @@ fn apply(
             Err(error) => notes.push(error.to_string()),
         }
     }
+    let stacks = PythonStacks::find(interpreter, &mut config);
     if let Err(error) = session.set_config(pid, config) {
         notes.push(error.to_string());
     }
     let gil = gil_range.map_or_else(str::to_owned, |_| "seen".to_owned());
-    (Python::Known { version: interpreter.version.to_string(), gil }, config.gc_rung, notes)
+    let version = interpreter.version.to_string();
+    (Python::Known { version, gil, stacks }, config.gc_rung, notes)
 }
 
 fn target(interpreter: &Interpreter, rung: &GcRung) -> GcTarget {

@@ -56,6 +56,8 @@ struct ProcessReport {
     python: String,
     /// How its waits for the GIL are seen, or why not.
     gil: String,
+    /// `read`, or why its Python stacks are not.
+    stacks: String,
     /// `usdt`, `symbol`, `watchpoint` or `none`.
     gc_rung: &'static str,
     /// Why no better rung.
@@ -121,15 +123,13 @@ fn trackers(hooks: &[HookStatus]) -> Vec<TrackerReport> {
 }
 
 fn process(pid: u32, watched: &Watched) -> ProcessReport {
-    let (python, gil) = match &watched.python {
-        Python::None => (String::new(), String::new()),
-        Python::Starting { .. } if !watched.why.python => (String::new(), String::new()),
-        Python::Starting { why, .. } if why.is_empty() => {
-            ("starting".to_owned(), "not yet".to_owned())
-        }
-        Python::Starting { why, .. } => (format!("not read yet: {why}"), "not seen".to_owned()),
-        Python::Known { version, gil } => (version.clone(), gil.clone()),
-        Python::Refused(why) => (format!("not read: {why}"), "not seen".to_owned()),
+    let (python, gil, stacks) = match &watched.python {
+        Python::None => Default::default(),
+        Python::Starting { .. } if !watched.why.python => Default::default(),
+        Python::Starting { why, .. } if why.is_empty() => ("starting".into(), "not yet", "not yet"),
+        Python::Starting { why, .. } => (format!("not read yet: {why}"), "not seen", "not read"),
+        Python::Known { version, gil, stacks } => (version.clone(), gil.as_str(), stacks.note()),
+        Python::Refused(why) => (format!("not read: {why}"), "not seen", "not read"),
     };
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     ProcessReport {
@@ -137,7 +137,8 @@ fn process(pid: u32, watched: &Watched) -> ProcessReport {
         process: comm.trim().to_owned(),
         why: watched.why.to_string(),
         python,
-        gil,
+        gil: gil.to_owned(),
+        stacks: stacks.to_owned(),
         gc_rung: watched.gc.name(),
         gc_notes: watched.gc_notes.clone(),
     }
@@ -169,8 +170,8 @@ fn text(report: &Report) -> String {
         if !process.python.is_empty() {
             let _ = write!(
                 text,
-                "; Python {}; GIL waits: {}; collections: {}",
-                process.python, process.gil, process.gc_rung
+                "; Python {}; GIL waits: {}; collections: {}; Python stacks: {}",
+                process.python, process.gil, process.gc_rung, process.stacks
             );
         }
         text.push('\n');
