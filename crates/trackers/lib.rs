@@ -21,6 +21,7 @@ mod session;
 pub mod gc;
 pub mod gil;
 pub mod ledger;
+pub mod offcpu;
 pub mod oncpu;
 pub mod request;
 pub mod stack;
@@ -37,11 +38,12 @@ pub use session::{Error, GcTarget, LostCount, ON_CPU_HZ, Options, ProbedBinary, 
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 5] = [
+pub static ALL: [&dyn Tracker; 6] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
     &gil::GilTracker,
+    &offcpu::OffCpuTracker,
     &oncpu::OnCpuTracker,
 ];
 

@@ -36,6 +36,8 @@ struct gil_wait {
 	__u64 end;	 /* when its latest sleep ended on a CPU */
 	__u64 gc_ns;	 /* overlap with a sibling's collection */
 	__u64 runnable_ns;
+	__u64 slept;	 /* off the CPU, altogether */
+	__u64 sequence;	 /* of its sample, 0: none yet */
 	__u64 holder_ns; /* how long the holder was seen holding it */
 	__u64 holder_weight;
 	__u32 holder;	 /* by weighted majority over the sleeps */
@@ -54,6 +56,16 @@ struct gil_place {
 	__u32 _pad;
 };
 
+/* What of a thread's waiting becomes a sample (offcpu/sample.bpf.h). */
+struct sampling {
+	__s32 carried[STATES]; /* short stretches since the present period of the string began */
+	__s32 point[STATES];   /* where in it the next sample lies; 0: none chosen yet */
+	__u32 phase;
+	__u32 _pad;
+	__u64 sequence; /* of the newest sample, 0: none */
+	__u64 due;	/* of the oldest sample that has no stack in user mode yet, 0: all have */
+};
+
 struct thread {
 	__u64 ns[STATES]; /* the ledger */
 	__u64 since;	  /* up to here the ledger is settled */
@@ -64,6 +76,7 @@ struct thread {
 	__u64 shared_at;  /* when it last read a request while another was open */
 	struct wait wait;
 	struct gil_wait gil;
+	struct sampling sampling;
 	struct gil_place gil_place;
 	__u32 tgid;
 	__u32 tid;

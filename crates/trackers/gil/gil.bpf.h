@@ -10,6 +10,7 @@
 
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
+#include "../offcpu/offcpu.bpf.h"
 #include "gil.h"
 
 /*
@@ -88,6 +89,8 @@ static __always_inline void gil_wait_flush(struct thread *t)
 		e->waker_tid = g->waker_tid;
 		submit(e);
 	}
+	if (config.off_cpu_period_ns)
+		sample_gil_wait(t);
 	__builtin_memset(g, 0, sizeof(*g));
 }
 
@@ -116,6 +119,7 @@ static __always_inline void gil_sleep_end(struct thread *t, __u64 now)
 	__u64 slept = now - w->start;
 
 	g->end = now;
+	g->slept += slept;
 	if (w->woken)
 		g->runnable_ns += now - w->woken;
 	g->waker_tgid = w->waker_tgid;

@@ -214,13 +214,18 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 static __always_inline void enter_cpu(struct thread *t, struct task_struct *task,
 				      struct task_struct *instead, __u64 now)
 {
+	__u8 ready_state = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
+	struct wait *w = &t->wait;
+
 	settle_ready(t, task, now);
 	settle(t, now);
 	t->state = on_cpu_state(t);
-	if (t->wait.gil)
+	if (w->gil)
 		gil_sleep_end(t, now);
-	else if (t->wait.start && now - t->wait.start >= config.wait_threshold_ns)
+	else if (w->start && now - w->start >= config.wait_threshold_ns)
 		emit_wait(t, instead, now);
+	if (config.off_cpu_period_ns && w->start)
+		off_cpu_end(t, task, ready_state, now);
 }
 
 static __always_inline struct thread *watched(__u32 tid)

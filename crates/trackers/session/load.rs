@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
+use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Struct, Typedef};
@@ -152,6 +153,7 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
     let value = config {
         wait_threshold_ns: options.wait_threshold.as_nanos() as u64,
         gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
+        off_cpu_period_ns: options.off_cpu_period.min(Duration::from_secs(1)).as_nanos() as u64,
         preempt_count_from_rq: preempt_count.unwrap_or(0),
         discover: u8::from(options.discover),
         ..config::default()

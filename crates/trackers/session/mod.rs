@@ -35,6 +35,9 @@ pub struct Options {
     pub wait_threshold: Duration,
     /// So do collections at least this long; shorter ones are in the ledger only.
     pub gc_threshold: Duration,
+    /// Waiting time per sample of where threads wait; shorter waits are strung together until they
+    /// are worth one, longer ones always are. At most a second; zero: no samples.
+    pub off_cpu_period: Duration,
     /// Samples of running threads a second and CPU; 0: none.
     pub on_cpu_hz: u32,
     /// Report every program start and every listening socket on the host.
@@ -49,6 +52,7 @@ impl Default for Options {
         Options {
             wait_threshold: Duration::from_millis(1),
             gc_threshold: Duration::from_micros(100),
+            off_cpu_period: Duration::from_millis(10),
             on_cpu_hz: ON_CPU_HZ,
             discover: true,
         }
@@ -270,11 +274,12 @@ impl Session {
     }
 }
 
-pub(crate) const TRACKER_IDS: [(&str, u32); 5] = [
+pub(crate) const TRACKER_IDS: [(&str, u32); 6] = [
     ("ledger", tracker_id::TRACKER_LEDGER),
     ("request", tracker_id::TRACKER_REQUEST),
     ("gc", tracker_id::TRACKER_GC),
     ("gil", tracker_id::TRACKER_GIL),
+    ("offcpu", tracker_id::TRACKER_OFFCPU),
     ("oncpu", tracker_id::TRACKER_ONCPU),
 ];
 

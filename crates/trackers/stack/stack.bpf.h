@@ -31,6 +31,22 @@ STACKS struct {
 	__type(value, struct stack_scratch);
 } stack_scratch SEC(".maps");
 
+/* The thread that last came on this CPU and is to tell its stack when it goes back to user mode. */
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32); /* tid */
+} stack_due SEC(".maps");
+
+static __always_inline void ask_for_stack(const struct thread *t)
+{
+	__u32 zero = 0, *due = bpf_map_lookup_elem(&stack_due, &zero);
+
+	if (due)
+		*due = t->tid;
+}
+
 static __always_inline struct stack_scratch *stack_begin(enum stack_moment moment, const struct thread *t,
 							 __u64 now)
 {

@@ -56,6 +56,8 @@ struct stack_event {
 	struct event_header h; /* time: when the stack was taken */
 	__u64 sequence;	       /* AFTER_WAIT: of the newest off_cpu_event that it belongs to.
 				  OF_WAKER: (tid << 32 | low half of the sleeper's sequence) */
+	__u64 oldest;	       /* AFTER_WAIT: of the oldest; all in between had their wait in the kernel too */
+	__u64 lock;	       /* AFTER_WAIT: for a futex on the thread's own stack, the word before it */
 	__u64 instructions;    /* ON_CPU: counters since the last sample on this CPU; */
 	__u64 cycles;	       /* all of them ~0: there is no PMU */
 	__u64 cache_misses;
