@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use underspan_model::{Ledger, State};
+use underspan_trackers::stack::RawStack;
 use underspan_trackers::{
     ALL, Decoder, Lifecycle, Options, ProcessConfig, Rows, Session, ThreadSnapshot, lifecycle,
 };
@@ -125,6 +126,11 @@ impl Watcher {
         ledger[State::from_index(thread.state).expect("a state")] +=
             now.saturating_sub(thread.since);
         ledger
+    }
+
+    /// The stack with this id.
+    pub(crate) fn stack(&self, id: u64) -> &RawStack {
+        &self.context.stacks[id as usize - 1]
     }
 
     /// Nothing may be lost in these tests.

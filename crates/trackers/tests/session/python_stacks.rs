@@ -1,0 +1,76 @@
+//! Python frames of threads that waited, of every interpreter that is found, against what each says of
+//! its own threads.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use underspan_cpython::Inspector;
+use underspan_model::StackEnd;
+use underspan_trackers::ProcessConfig;
+use underspan_trackers::stack::PythonLayout;
+
+use crate::watcher::Watcher;
+
+#[path = "../../../cpython/tests/common/mod.rs"]
+mod common;
+
+use common::trees::{self, Told};
+use common::{Program, interpreters};
+
+/// What a stack holds at the most.
+const DEEPEST: usize = 512;
+
+#[test]
+fn a_thread_that_waited_tells_its_frames() {
+    for python in interpreters() {
+        let mut watcher = Watcher::new();
+        let body = format!("say('ready'); sys.stdin.readline()\n{}", trees::program());
+        let mut program = Program::start(&python, &body);
+        program.hear();
+        let interpreter = Inspector::new().inspect(program.pid()).unwrap();
+        let python_layout = PythonLayout::from(interpreter.frames.as_ref().unwrap());
+        let config = ProcessConfig { python: python_layout, ..ProcessConfig::default() };
+        watcher.session.watch(program.pid() as u32, config).unwrap();
+        program.tell("");
+        let told = trees::hear(&mut program);
+        let told: BTreeMap<u32, Told> =
+            told.into_iter().skip(1).map(|told| (told.tid, told)).collect();
+        // Each release ends the wait of one thread.
+        for _ in &told {
+            program.tell("release");
+            trees::hear(&mut program);
+            watcher.drain();
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stacks(&watcher, &told).len() < told.len() && Instant::now() < deadline {
+            watcher.drain();
+            watcher.read_ledgers();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let stacks = stacks(&watcher, &told);
+        for (tid, told) in &told {
+            let id = stacks.get(tid).unwrap_or_else(|| panic!("{python:?} {}", told.thread));
+            let stack = watcher.stack(*id);
+            let found: Vec<_> =
+                stack.python.iter().map(|frame| (frame.code, frame.lasti)).collect();
+            let expected: Vec<_> =
+                told.frames.iter().map(|frame| (frame.code, frame.lasti)).take(DEEPEST).collect();
+            assert_eq!(found, expected, "{python:?} {}: {:?}", told.thread, stack.ends);
+            let end =
+                if told.frames.len() > DEEPEST { StackEnd::TooDeep } else { StackEnd::Complete };
+            assert_eq!(stack.ends.python, end, "{python:?} {}", told.thread);
+        }
+        watcher.assert_nothing_lost();
+    }
+}
+
+/// The stack of each thread's longest wait.
+fn stacks(watcher: &Watcher, told: &BTreeMap<u32, Told>) -> BTreeMap<u32, u64> {
+    let longest = |tid: &u32| {
+        let rows = watcher.rows_of("off_cpu", *tid);
+        let locks = rows.iter().filter(|row| row.text("state") == "lock_wait");
+        let row = locks.max_by_key(|row| row.u64("duration_ns"))?;
+        Some((*tid, row.u64("stack_id"))).filter(|(_, id)| *id != 0)
+    };
+    told.keys().filter_map(longest).collect()
+}
