@@ -1,12 +1,383 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Walks the native frames of the current thread.
+ * Walks the native frames of the current thread, by unwind tables and, where there are none, frame
+ * pointers. See native.h for how tables are laid out.
+ *
+ * Loops over frames are bpf_loop(): verifiers before Linux 6.4 take no other long loop.
  */
 #ifndef UNDERSPAN_NATIVE_BPF_H
 #define UNDERSPAN_NATIVE_BPF_H
 
 #include "scratch.bpf.h"
 #include "native.h"
+
+/* By tgid. Inherited on fork, deleted on exec and exit. */
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, UNWIND_PROCESSES);
+	__type(key, __u32);
+	__type(value, struct unwind_process);
+} unwind_processes SEC(".maps");
+
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, UNWIND_MAPPINGS);
+	__type(key, __u32);
+	__type(value, struct unwind_mapping);
+} unwind_mappings SEC(".maps");
+
+struct unwind_shard {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, UNWIND_SHARD);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(union unwind_entry)); /* clang forgets types that only this names */
+};
+
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, UNWIND_SHARDS);
+	__type(key, __u32);
+	__array(values, struct unwind_shard);
+} unwind_shards SEC(".maps");
+
+/* Processes of which an address was met that is in no known mapping; and that address. User space
+ * looks ten times a second, and takes the entry out when it has read the mappings again. */
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32); /* tgid */
+	__type(value, __u64);
+} unwind_stale SEC(".maps");
+
+/* A forked process has its parent's mappings. Before it is watched: user space must not find it watched
+ * and unknown. */
+static __always_inline void unwind_forked(__u32 parent, __u32 child)
+{
+	struct unwind_process *p = bpf_map_lookup_elem(&unwind_processes, &parent);
+
+	if (p) {
+		struct unwind_process copy = *p;
+
+		bpf_map_update_elem(&unwind_processes, &child, &copy, BPF_ANY);
+	}
+}
+
+/* It runs another program, or none. */
+static __always_inline void unwind_forget(__u32 tgid)
+{
+	bpf_map_delete_elem(&unwind_processes, &tgid);
+}
+
+struct native_context {
+	struct stack_scratch *s;
+	struct pt_regs *regs;
+};
+
+static __always_inline void unwind_is_stale(__u32 tgid, __u64 address)
+{
+	if (!bpf_map_lookup_elem(&unwind_stale, &tgid))
+		bpf_map_update_elem(&unwind_stale, &tgid, &address, BPF_NOEXIST);
+}
+
+/* A step of a binary search over at most 2 * (step) of what is left. */
+#define DESCEND(step)                                                  \
+	if ((step) < count) {                                          \
+		__u32 at = first + (step);                             \
+		struct unwind_mapping *m = bpf_map_lookup_elem(&unwind_mappings, &at); \
+		if (m && m->start <= address) {                        \
+			first = at;                                    \
+			count -= (step);                               \
+		} else {                                               \
+			count = (step);                                \
+		}                                                      \
+	}
+
+/* Finds the mapping that an address is in: the last that begins at or before it. */
+static __noinline bool native_mapping(struct native_walk *w, __u64 address)
+{
+	__u32 first = w->first, count = w->count;
+	struct unwind_mapping *m;
+
+	DESCEND(2048)
+	DESCEND(1024)
+	DESCEND(512)
+	DESCEND(256)
+	DESCEND(128)
+	DESCEND(64)
+	DESCEND(32)
+	DESCEND(16)
+	DESCEND(8)
+	DESCEND(4)
+	DESCEND(2)
+	DESCEND(1)
+	m = w->count ? bpf_map_lookup_elem(&unwind_mappings, &first) : NULL;
+	if (!m || address - m->start >= m->end - m->start)
+		return false;
+	w->start = m->start;
+	w->size = m->end - m->start;
+	w->base = m->base;
+	w->blocks = m->blocks;
+	w->span = m->span;
+	return true;
+}
+#undef DESCEND
+
+static __always_inline union unwind_entry *unwind_entry(__u32 at)
+{
+	__u32 shard = at / UNWIND_SHARD, slot = at % UNWIND_SHARD;
+	void *entries = bpf_map_lookup_elem(&unwind_shards, &shard);
+
+	return entries ? bpf_map_lookup_elem(entries, &slot) : NULL;
+}
+
+#define DESCEND(step)                                                  \
+	if ((step) < count) {                                          \
+		__u32 slot = (first + (step)) % UNWIND_SHARD;          \
+		union unwind_entry *e = bpf_map_lookup_elem(entries, &slot); \
+		if (e && e->row.pc <= pc) {                            \
+			first += (step);                               \
+			count -= (step);                               \
+		} else {                                               \
+			count = (step);                                \
+		}                                                      \
+	}
+
+/* Finds the rule of an address: the last row of its block that begins at or before it. */
+static __noinline bool native_row(struct native_walk *w, __u64 address, struct unwind_row *row)
+{
+	__u64 into = address - w->base;
+	union unwind_entry *entry;
+	__u32 pc = into, first, count, shard, slot;
+	void *entries;
+
+	if (into >= w->span)
+		return false;
+	entry = unwind_entry(w->blocks + pc / UNWIND_BLOCK);
+	if (!entry)
+		return false;
+	first = entry->block.first;
+	count = entry->block.rows;
+	/* User space has seen to it that a block's rows are in one shard. */
+	shard = first / UNWIND_SHARD;
+	entries = bpf_map_lookup_elem(&unwind_shards, &shard);
+	if (!entries)
+		return false;
+	DESCEND(256)
+	DESCEND(128)
+	DESCEND(64)
+	DESCEND(32)
+	DESCEND(16)
+	DESCEND(8)
+	DESCEND(4)
+	DESCEND(2)
+	DESCEND(1)
+	slot = first % UNWIND_SHARD;
+	entry = bpf_map_lookup_elem(entries, &slot);
+	if (!entry)
+		return false;
+	*row = entry->row;
+	return true;
+}
+#undef DESCEND
+
+/* A user register by its DWARF number. Each is read by itself: an offset that the compiler computes
+ * is refused by the verifier. */
+static __always_inline __u64 user_register(struct pt_regs *regs, __u32 number)
+{
+	__u64 value;
+
+#define REGISTER(n, name)                      \
+	if (number == n) {                     \
+		value = regs->name;            \
+		barrier_var(value);            \
+		return value;                  \
+	}
+	REGISTER(0, ax)
+	REGISTER(1, dx)
+	REGISTER(2, cx)
+	REGISTER(3, bx)
+	REGISTER(4, si)
+	REGISTER(5, di)
+	REGISTER(8, r8)
+	REGISTER(9, r9)
+	REGISTER(10, r10)
+	REGISTER(11, r11)
+	REGISTER(12, r12)
+	REGISTER(13, r13)
+	REGISTER(14, r14)
+	REGISTER(15, r15)
+#undef REGISTER
+	return 0;
+}
+
+static __always_inline bool read_user_word(__u64 *word, __u64 address)
+{
+	return bpf_probe_read_user(word, sizeof(*word), (void *)address) == 0;
+}
+
+#define GO_ON (-1)
+
+/* The interrupted registers, as the kernel put them on the stack: rbp, rbx, rdx, rax, rcx, rsp, rip. */
+#define SIGCONTEXT_RBP 120
+
+static __always_inline int leave_signal(struct native_walk *w)
+{
+	__u64 saved[7];
+
+	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + SIGCONTEXT_RBP)))
+		return STACK_UNREADABLE;
+	w->bp = saved[0];
+	w->bp_known = 1;
+	w->sp = saved[5];
+	w->pc = saved[6];
+	w->exact = 1;
+	return GO_ON;
+}
+
+/* mov $15,%rax; and the first byte of: syscall. C libraries without unwind tables have it too. */
+#define RT_SIGRETURN 0x0f0000000fc0c748ULL
+
+/* rbp points to the caller's rbp, and above it lies the return address. */
+static __always_inline int leave_by_frame_pointer(struct native_walk *w)
+{
+	__u64 frame[2];
+
+	if (!w->bp)
+		return STACK_COMPLETE; /* so the ABI marks the outermost frame */
+	if (w->bp % sizeof(__u64) || bpf_probe_read_user(frame, sizeof(frame), (void *)w->bp))
+		return STACK_NO_TABLE;
+	w->sp = w->bp + sizeof(frame);
+	w->bp = frame[0];
+	w->pc = frame[1];
+	w->exact = 0;
+	return GO_ON;
+}
+
+/* There is no rule: is this where a signal handler returns to, or is rbp a frame pointer? */
+static __always_inline int leave_unknown(struct native_walk *w)
+{
+	__u64 code;
+
+	if (read_user_word(&code, w->pc) && code == RT_SIGRETURN)
+		return leave_signal(w);
+	if (!w->bp_known || (w->bp && w->bp < w->sp))
+		return STACK_NO_TABLE;
+	return leave_by_frame_pointer(w);
+}
+
+/* Fields of unwind_row.words where there are two. */
+static __always_inline __s64 high_words(__u16 words)
+{
+	return ((__s16)words >> 4) * 8;
+}
+
+static __always_inline __u32 low_bits(__u16 words)
+{
+	return words & 15;
+}
+
+/* Out of one frame, into its caller's. */
+static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct unwind_row row,
+				       bool innermost)
+{
+	__u64 cfa;
+
+	switch (row.cfa) {
+	case UNWIND_RSP:
+		cfa = w->sp + row.words * 8;
+		break;
+	case UNWIND_RBP:
+		if (!w->bp_known)
+			return STACK_NO_RULE;
+		cfa = w->bp + (__s16)row.words * 8;
+		break;
+	case UNWIND_AT_RSP:
+		if (!read_user_word(&cfa, w->sp + high_words(row.words)))
+			return STACK_UNREADABLE;
+		cfa += low_bits(row.words) * 8;
+		break;
+	case UNWIND_AT_RBP:
+		if (!w->bp_known)
+			return STACK_NO_RULE;
+		if (!read_user_word(&cfa, w->bp + high_words(row.words)))
+			return STACK_UNREADABLE;
+		cfa += low_bits(row.words) * 8;
+		break;
+	case UNWIND_REGISTER:
+		if (!innermost)
+			return STACK_NO_RULE;
+		cfa = user_register(regs, low_bits(row.words)) + high_words(row.words);
+		break;
+	case UNWIND_PLT:
+		cfa = w->sp + ((w->pc & 15) >= row.words ? 16 : 8);
+		break;
+	case UNWIND_FRAME_POINTER:
+		return w->bp_known ? leave_by_frame_pointer(w) : STACK_NO_RULE;
+	case UNWIND_END:
+		return STACK_COMPLETE;
+	case UNWIND_SIGNAL:
+		return leave_signal(w);
+	case UNWIND_GAP:
+		return leave_unknown(w);
+	default:
+		return STACK_NO_RULE;
+	}
+	if (cfa <= w->sp)
+		return STACK_INCONSISTENT;
+	if (row.rbp == UNWIND_RBP_AT_CFA) {
+		if (!read_user_word(&w->bp, cfa + row.rbp_words * 8))
+			return STACK_UNREADABLE;
+		w->bp_known = 1;
+	} else if (row.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
+		if (!read_user_word(&w->bp, w->bp + row.rbp_words * 8))
+			return STACK_UNREADABLE;
+	} else if (row.rbp != UNWIND_RBP_SAME) {
+		w->bp_known = 0;
+	}
+	if (!read_user_word(&w->pc, cfa - 8))
+		return STACK_UNREADABLE;
+	w->sp = cfa;
+	w->exact = 0;
+	return GO_ON;
+}
+
+/* One frame: recorded, and left. Returns 1 at the last. */
+static long native_frame(__u32 index, struct native_context *c)
+{
+	struct stack_scratch *s = c->s;
+	struct native_walk *w = &s->native;
+	struct unwind_row row = { .cfa = UNWIND_GAP };
+	__u64 pc = w->pc, address;
+	int end;
+
+	if (!pc) {
+		w->end = STACK_COMPLETE;
+		return 1;
+	}
+	if (!stack_push(s, pc)) {
+		w->end = STACK_TOO_DEEP;
+		return 1;
+	}
+	s->e.native_frames = index + 1;
+	/* A return address may be the next function's first byte: the call is before it. */
+	address = w->exact ? pc : pc - 1;
+	if (address - w->start >= w->size && !native_mapping(w, address)) {
+		unwind_is_stale(s->e.h.tgid, pc);
+		w->end = STACK_NO_MAPPING;
+		return 1;
+	}
+	if (w->blocks == UNWIND_NO_TABLE) {
+		w->end = STACK_NO_TABLE;
+		return 1;
+	}
+	if (w->blocks && !native_row(w, address, &row))
+		row.cfa = UNWIND_GAP;
+	end = leave_frame(w, c->regs, row, index == 0);
+	if (end == GO_ON)
+		return 0;
+	w->end = end;
+	return 1;
+}
 
 /*
  * In: `task` is the current thread, `regs` are the registers with which it left user mode (all of
@@ -19,7 +390,24 @@
 static __always_inline enum stack_end walk_native(struct stack_scratch *s, struct task_struct *task,
 						  struct pt_regs *regs)
 {
-	return STACK_ABSENT;
+	struct native_context c = { .s = s, .regs = regs };
+	struct native_walk *w = &s->native;
+	struct unwind_process *p;
+	__u32 tgid = s->e.h.tgid;
+
+	p = bpf_map_lookup_elem(&unwind_processes, &tgid);
+	w->first = p ? p->first : 0;
+	w->count = p ? p->count : 0;
+	w->start = 0;
+	w->size = 0;
+	w->pc = regs->ip;
+	w->sp = regs->sp;
+	w->bp = regs->bp;
+	w->bp_known = 1;
+	w->exact = 1;
+	w->end = STACK_TOO_DEEP;
+	bpf_loop(NATIVE_FRAMES, native_frame, &c, 0);
+	return w->end;
 }
 
 #endif

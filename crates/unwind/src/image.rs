@@ -5,7 +5,7 @@ use std::ops::Range;
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as Little, Pointer};
 use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
 use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{LittleEndian, Object as _, ObjectSection as _, ReadRef};
+use object::{LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, ReadRef};
 
 use crate::table::Functions;
 use crate::{Error, Table, frames, go};
@@ -110,8 +110,15 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             let bases = BaseAddresses::default().set_eh_frame(address).set_text(text);
             frames::read(bytes, &bases, &code, &mut functions)?;
         }
-        if let Some(lines) = self.section(".gopclntab")? {
-            go::read(lines, &code, &mut functions);
+        for name in [".gopclntab", ".data.rel.ro.gopclntab"] {
+            if let Some(section) = self.section(name)? {
+                // Where C was linked in, Go's code does not begin where code does.
+                let text = self.symbol("runtime.text").or_else(|| {
+                    let text = self.elf.section_by_name(".text").map(|text| text.address());
+                    text.filter(|_| functions.rows() == 0)
+                });
+                go::read(section, text, &code, &mut functions);
+            }
         }
         let (low, high) = functions.span().ok_or(Error::NoTable)?;
         if high - low > u64::from(u32::MAX) {
@@ -127,6 +134,10 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             return Err(Error::TooLarge { bytes, limit: MAX_SECTION });
         }
         Ok(Some(section.data()?))
+    }
+
+    fn symbol(&self, name: &str) -> Option<u64> {
+        self.elf.symbol_by_name(name).map(|symbol| symbol.address())
     }
 
     /// Address and bytes of `.eh_frame`. Where section headers were stripped, it is found the way

@@ -59,6 +59,9 @@ pub enum Rule {
         /// The caller's `rbp`.
         rbp: Rbp,
     },
+    /// `rbp` points to the caller's `rbp`, and above it lies the return address. It may be on another
+    /// stack.
+    FramePointer,
     /// The outermost function of a thread.
     End,
     /// What a signal handler returns to. The interrupted registers are on the stack, as the kernel

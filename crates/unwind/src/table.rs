@@ -156,7 +156,9 @@ mod tests {
         Rule::Frame { cfa: Cfa::Rsp(offset), rbp: Rbp::Same }
     }
 
-    fn table(functions: &[(u64, u64, &[(u64, Rule)])]) -> Table {
+    type Listed<'a> = (u64, u64, &'a [(u64, Rule)]);
+
+    fn table(functions: &[Listed<'_>]) -> Table {
         let mut all = Functions::default();
         for (start, end, rows) in functions {
             all.add(*start, *end, rows.iter().copied());

@@ -61,9 +61,9 @@ fn register(text: &str) -> Option<(&str, i32)> {
 fn agrees(rule: Rule, cfa: &str, rbp: &str, ra: &str) -> Option<bool> {
     match rule {
         Rule::Gap => Some(false),
-        Rule::Unsupported => None,
+        Rule::Unsupported | Rule::FramePointer => None,
         Rule::Signal => Some(cfa == "exp" && ra == "exp"),
-        Rule::End => Some(ra == "u"),
+        Rule::End => Some(ra == "u" || rbp == "go"),
         Rule::Frame { cfa: ours, rbp: our_rbp } => {
             let cfa = match ours {
                 Cfa::Rsp(offset) => cfa == "exp" || register(cfa) == Some(("rsp", offset)),
@@ -74,7 +74,9 @@ fn agrees(rule: Rule, cfa: &str, rbp: &str, ra: &str) -> Option<bool> {
                 Cfa::AtRsp { .. } | Cfa::AtRbp { .. } | Cfa::Plt { .. } => cfa == "exp",
             };
             let rbp = match our_rbp {
-                Rbp::Same => rbp == "u" || rbp == "s",
+                Rbp::Same => matches!(rbp, "u" | "s" | "go"),
+                // Go's compiler leaves rbp to who knows Go.
+                Rbp::AtCfa(-16) if rbp == "go" => true,
                 Rbp::AtCfa(offset) => register(rbp) == Some(("c", offset)),
                 Rbp::AtRbp(_) => rbp == "exp",
                 Rbp::Unknown => true,
@@ -89,8 +91,8 @@ struct Comparison {
     unsupported: usize,
 }
 
-/// Every row that readelf prints.
-fn compare(path: &Path, table: &Table) -> Comparison {
+/// Every row that readelf prints of `section`.
+fn compare(path: &Path, table: &Table, section: &str) -> Comparison {
     let mut child = Command::new("readelf")
         .arg("--debug-dump=frames-interp")
         .arg(path)
@@ -99,13 +101,16 @@ fn compare(path: &Path, table: &Table) -> Comparison {
         .spawn()
         .expect("readelf, of binutils");
     let mut columns: HashMap<String, usize> = HashMap::new();
-    let mut in_fde = false;
+    let (mut in_section, mut in_fde) = (false, false);
     let mut result = Comparison { rows: 0, unsupported: 0 };
     let mut last = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        if line.starts_with("Contents of") && !line.contains(".eh_frame") {
-            break;
+        if line.starts_with("Contents of") {
+            in_section = line.contains(section);
+        }
+        if !in_section {
+            continue;
         }
         let words: Vec<_> = line.split_whitespace().collect();
         if line.contains(" CIE ") || line.contains(" FDE ") {
@@ -116,9 +121,10 @@ fn compare(path: &Path, table: &Table) -> Comparison {
         } else if in_fde && words.len() == columns.len() && words[0].len() == 16 {
             let Ok(address) = u64::from_str_radix(words[0], 16) else { continue };
             let column = |name| columns.get(name).map_or("u", |&at| words[at]);
+            let rbp = if section == ".debug_frame" { "go" } else { column("rbp") };
             let rule = table.rule(address);
             result.rows += 1;
-            match agrees(rule, column("CFA"), column("rbp"), column("ra")) {
+            match agrees(rule, column("CFA"), rbp, column("ra")) {
                 None => result.unsupported += 1,
                 Some(agrees) => assert!(agrees, "{} {line}: {rule:?}", path.display()),
             }
@@ -136,7 +142,7 @@ fn every_row_is_what_readelf_says() {
     let (mut rows, mut described, mut supported) = (0, 0, 0);
     for path in binaries() {
         let table = table(&path);
-        let Comparison { rows: compared, unsupported } = compare(&path, &table);
+        let Comparison { rows: compared, unsupported } = compare(&path, &table, ".eh_frame");
         let share = table.coverage().share();
         println!(
             "{:60} {:7} rows, {compared:7} compared, {unsupported:5} unsupported, {:.4} % of bytes",
@@ -154,6 +160,36 @@ fn every_row_is_what_readelf_says() {
     println!("supported: {supported} of {described} bytes of code, {:.4} %", 100.0 * share);
     assert!(share > 0.999, "{share}");
     assert!(rows > 50_000, "{rows} rows: is there no libpython, libcrypto or libstdc++?");
+}
+
+/// Go's compiler says the same in `.pclntab`, which we read, and for debuggers in `.debug_frame`.
+#[test]
+fn go_is_what_readelf_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("main.go");
+    let program = r#"package main
+        import ("fmt"; "net/http"; "os")
+        func main() { fmt.Println(http.Get("http://127.0.0.1:1/")); os.Exit(0) }"#;
+    std::fs::write(&source, program).unwrap();
+    let binary = folder.path().join("program");
+    // With C linked in and without, at a fixed address and at any.
+    for (cgo, mode) in [("0", "exe"), ("1", "exe"), ("0", "pie")] {
+        let built = Command::new("go")
+            .args(["build", "-buildmode", mode, "-ldflags=-compressdwarf=false", "-o"])
+            .args([&binary, &source])
+            .env("CGO_ENABLED", cgo)
+            .output();
+        let Ok(built) = built else {
+            println!("left out: there is no Go compiler");
+            return;
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let table = table(&binary);
+        let Comparison { rows, unsupported } = compare(&binary, &table, ".debug_frame");
+        println!("cgo {cgo}, {mode}: {} rows, {rows} compared, {unsupported} not", table.rows.len());
+        assert!(rows > 10_000 && unsupported < 100, "{rows} {unsupported}");
+        assert!(table.coverage().share() > 0.999);
+    }
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! A session that collects stacks, and nothing else.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use underspan_model::StackEnd;
+use underspan_trackers::stack::RawStack;
+use underspan_trackers::{ALL, Decoder, Options, ProcessConfig, Rows, Session};
+
+use crate::support::{FakeContext, Row, decode};
+
+/// Sessions take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct Sampler {
+    pub(crate) session: Session,
+    decoders: Vec<Box<dyn Decoder>>,
+    context: FakeContext,
+    rows: Vec<Row>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Sampler {
+    pub(crate) fn new() -> Self {
+        let turn = turn();
+        // Every sleep of a program is longer than the period.
+        let off_cpu_period = Duration::from_millis(1);
+        let options = Options { discover: false, off_cpu_period, ..Options::default() };
+        let mut session = Session::open(&options)
+            .unwrap_or_else(|error| panic!("these tests load BPF programs and need root: {error}"));
+        session.start_unwinding().expect("a thread");
+        Sampler {
+            session,
+            decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
+            context: FakeContext { offset: 0, ..FakeContext::new() },
+            rows: Vec::new(),
+            _turn: turn,
+        }
+    }
+
+    /// Watches a process, and waits until its mappings are known.
+    pub(crate) fn watch(&self, pid: u32) {
+        let before = self.session.unwind_stats().processes;
+        self.session.watch(pid, ProcessConfig::default()).expect("the process can be watched");
+        let start = Instant::now();
+        while self.session.unwind_stats().processes == before {
+            assert!(start.elapsed() < Duration::from_secs(20), "its mappings are not read");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Forgets what was before.
+    pub(crate) fn begin(&mut self) {
+        self.drain();
+        self.rows.clear();
+    }
+
+    pub(crate) fn drain(&mut self) {
+        let mut records = Vec::new();
+        self.session
+            .drain(Duration::ZERO, |record| records.push(record.to_vec()))
+            .expect("the ring can be read");
+        let mut rows = Rows::default();
+        for record in &records {
+            for decoder in &mut self.decoders {
+                decoder.event(record, &mut self.context, &mut rows).expect("records can be read");
+            }
+        }
+        for decoder in &mut self.decoders {
+            decoder.tick(u64::MAX / 2, &mut self.context, &mut rows);
+        }
+        self.rows.extend(decode(&mut rows));
+    }
+
+    /// The native stacks of a thread's waits, and how often each was seen.
+    pub(crate) fn waits(&self, tid: u32) -> HashMap<RawStack, usize> {
+        let mut stacks = HashMap::new();
+        let wanted = |row: &&Row| row.table == "off_cpu" && row.u64("tid") == u64::from(tid);
+        for row in self.rows.iter().filter(wanted) {
+            let id = row.u64("stack_id") as usize;
+            let missed = RawStack {
+                ends: underspan_trackers::stack::Ends {
+                    native: StackEnd::Missed,
+                    ..Default::default()
+                },
+                ..RawStack::default()
+            };
+            let stack = id.checked_sub(1).map_or(&missed, |index| &self.context.stacks[index]);
+            *stacks.entry(stack.clone()).or_default() += 1;
+        }
+        stacks
+    }
+}

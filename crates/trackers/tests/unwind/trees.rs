@@ -1,0 +1,145 @@
+//! One test per kind of call tree.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use underspan_model::StackEnd;
+
+use crate::program::{self, Program};
+use crate::sampler::Sampler;
+
+/// At least so many of a tree's 100 sleeps must have been sampled.
+const SAMPLES: usize = 90;
+
+/// Plays a role, and compares every sample with what the program said. The program's list begins in
+/// the function that sleeps; the sample with the system call.
+#[track_caller]
+fn compare(what: &str, sampler: &mut Sampler, program: &mut Program) {
+    let (tid, told) = program.play();
+    sampler.begin();
+    assert!(told.len() >= 5, "{what}: {told:x?}");
+    assert_eq!(program.line(), "done", "{what}");
+    sampler.drain();
+    let callers = &told[1..];
+    let (mut right, mut wrong) = (0, 0);
+    for (stack, count) in sampler.waits(tid) {
+        let is_right = stack.native.ends_with(callers) && stack.ends.native == StackEnd::Complete;
+        if is_right {
+            right += count;
+        } else {
+            wrong += count;
+            let seen = &stack.native;
+            eprintln!("{what}: {count} times {:?} {seen:x?}, not {told:x?}", stack.ends);
+        }
+    }
+    println!("{what:20} {} frames, {right} samples right, {wrong} wrong", told.len());
+    assert!(right >= SAMPLES, "{what}: {right} samples are right");
+    // One in 200 may fail; there are 100.
+    assert!(wrong <= 1, "{what}: {wrong} of {} samples are wrong", right + wrong);
+}
+
+fn c_role(sampler: &mut Sampler, binary: &Path, role: &str, more: &[&Path]) {
+    let mut program = Program::start(Command::new(binary).arg(role).args(more));
+    sampler.watch(program.pid);
+    compare(role, sampler, &mut program);
+}
+
+fn trees() -> PathBuf {
+    program::c("trees", "trees.c", &[])
+}
+
+#[test]
+fn c_without_frame_pointers() {
+    let binary = trees();
+    let mut sampler = Sampler::new();
+    let roles = [
+        "deep",
+        "realigned",
+        "large",
+        "callback",
+        "tail",
+        "noreturn",
+        "signal",
+        "surprise",
+        "other-stack",
+        "thread",
+    ];
+    for role in roles {
+        c_role(&mut sampler, &binary, role, &[]);
+    }
+}
+
+#[test]
+fn a_library_that_is_loaded_later() {
+    let binary = trees();
+    let library = program::c("library.so", "library.c", &["-shared", "-fPIC"]);
+    let mut sampler = Sampler::new();
+    let mut program = Program::start(Command::new(&binary).arg("library").arg(&library));
+    sampler.watch(program.pid);
+    let (tid, told) = program.play();
+    // The first samples find it missing, and have the list of mappings read again.
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    sampler.begin();
+    assert_eq!(program.line(), "done");
+    sampler.drain();
+    let stacks = sampler.waits(tid);
+    let right = stacks.iter().filter(|(stack, _)| stack.native.ends_with(&told[1..]));
+    let right: usize = right.map(|(_, count)| count).sum();
+    let all: usize = stacks.values().sum();
+    println!("library: {right} of {all} samples are right");
+    assert!(right >= 20 && right == all, "{right} of {all} samples are right");
+}
+
+#[test]
+fn a_child_shares_its_parents_mappings() {
+    let binary = trees();
+    let mut sampler = Sampler::new();
+    c_role(&mut sampler, &binary, "fork", &[]);
+    let mappings = sampler.session.unwind_stats().mappings;
+    assert!(mappings < 20, "{mappings} mappings: the child's were read again");
+}
+
+#[test]
+fn a_deleted_executable() {
+    let binary = program::output("deleted-trees");
+    std::fs::copy(trees(), &binary).expect("a copy");
+    let mut sampler = Sampler::new();
+    let mut program = Program::start(Command::new(&binary).arg("deep"));
+    std::fs::remove_file(&binary).expect("it is there");
+    sampler.watch(program.pid);
+    compare("deleted", &mut sampler, &mut program);
+}
+
+#[test]
+fn in_another_mount_namespace() {
+    let binary = trees();
+    let mut sampler = Sampler::new();
+    // There, a file system of its own holds the program, and nobody else sees it.
+    let script = "mount -t tmpfs none /mnt && cp \"$0\" /mnt/trees && exec /mnt/trees deep";
+    let mut command = Command::new("unshare");
+    let mut program = Program::start(command.args(["-m", "sh", "-c", script]).arg(&binary));
+    assert!(!Path::new("/mnt/trees").exists());
+    sampler.watch(program.pid);
+    compare("mount namespace", &mut sampler, &mut program);
+}
+
+#[test]
+fn rust_without_frame_pointers() {
+    let binary = program::rust();
+    let mut sampler = Sampler::new();
+    let mut program = Program::start(&mut Command::new(&binary));
+    sampler.watch(program.pid);
+    compare("rust", &mut sampler, &mut program);
+}
+
+#[test]
+fn go() {
+    let Some(binary) = program::go() else {
+        println!("left out: there is no Go compiler");
+        return;
+    };
+    let mut sampler = Sampler::new();
+    let mut program = Program::start(&mut Command::new(&binary));
+    sampler.watch(program.pid);
+    compare("go", &mut sampler, &mut program);
+}
