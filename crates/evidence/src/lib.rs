@@ -5,9 +5,11 @@
 //! ordered by (host, pid, tid, start_time) or with a column that has a bloom filter.
 
 mod error;
+pub mod flame;
 mod query;
 mod requests;
 mod rows;
+mod samples;
 
 pub use error::Error;
 pub use requests::{Filter, recent_requests, request_by_id, requests_of_trace};

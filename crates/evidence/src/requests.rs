@@ -41,7 +41,7 @@ impl Default for Filter {
     }
 }
 
-fn columns() -> String {
+pub(crate) fn columns() -> String {
     format!("{START}, {COLUMNS}, {}", ledger_columns())
 }
 

@@ -2,11 +2,14 @@
 
 use serde::Deserialize;
 use underspan_explain::{Evidence, INTERFERENCE, Process};
-use underspan_model::{GcPause, GilWait, LostEvents, Request, Span, State, ThreadStates, Wait};
+use underspan_model::{
+    GcPause, GilWait, LoopStall, LostEvents, Request, Span, State, ThreadStates, Wait,
+};
 use underspan_store::Store;
 
-use crate::Error;
+use crate::flame::stacks::Stacks;
 use crate::query::{START, Select, ledger_columns};
+use crate::{Error, samples};
 
 /// Rows that began earlier than this before the request are not looked for, however long they last:
 /// a table ordered by start has no index for "still going on".
@@ -39,9 +42,12 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         around.process(),
         around.lost(),
     )?;
+    let threads = samples::suspects(&request, &waits, &gil_waits, &gc_pauses);
+    let (samples, stalls) =
+        tokio::try_join!(samples::samples_during(store, &request, &threads), around.stalls())?;
     Ok(Evidence {
-        samples: Vec::new(),
-        stalls: Vec::new(),
+        samples,
+        stalls,
         request: Some(request),
         spans,
         waits,
@@ -121,7 +127,8 @@ impl Around<'_> {
             .param("rows", ROWS)
     }
 
-    /// Of its own thread and of the one that accepted; then of others on the same locks.
+    /// Of its own thread and of the one that accepted; then of others on the same locks, or, where it
+    /// waited for a thread, of all of them.
     async fn waits(&self) -> Result<Vec<Wait>, Error> {
         let columns = format!(
             "{START}, {THREAD}, state, runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, \
@@ -132,6 +139,16 @@ impl Around<'_> {
             "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND {threads} LIMIT {{rows:UInt64}}"
         );
         let mut waits: Vec<Wait> = self.of_threads("waits", &sql).rows().await?;
+        if self.request.handoff_ns >= INTERFERENCE.ns {
+            // Those of other threads on the same locks are among them.
+            let sql = format!(
+                "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND NOT {threads} \
+                 AND state IN ('net_read', 'net_write', 'net_connect', 'lock_wait') \
+                 ORDER BY duration_ns DESC LIMIT {{rows:UInt64}}"
+            );
+            waits.extend(self.of_threads("waits", &sql).rows::<Wait>().await?);
+            return Ok(waits);
+        }
         if self.request.ledger[State::LockWait] < INTERFERENCE.ns {
             return Ok(waits);
         }
@@ -148,6 +165,33 @@ impl Around<'_> {
             waits.extend(others.rows::<Wait>().await?);
         }
         Ok(waits)
+    }
+
+    /// Of the event loop that served it.
+    async fn stalls(&self) -> Result<Vec<LoopStall>, Error> {
+        #[derive(Deserialize)]
+        struct Row {
+            stack_id: u64,
+            #[serde(flatten)]
+            stall: LoopStall,
+        }
+        if self.request.shared_thread == 0 {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT {START}, {THREAD}, kind, culprit_tid, culprit_thread, stack_id, {} \
+             FROM loop_stall AS t WHERE {OVERLAPS} AND tid = {{tid:UInt32}} LIMIT {{rows:UInt64}}",
+            ledger_columns()
+        );
+        let rows: Vec<Row> =
+            self.select("loop_stall", &sql).param("tid", self.request.tid).rows().await?;
+        let host = self.request.host.as_str();
+        let stacks = Stacks::load(self.store, rows.iter().map(|row| (host, row.stack_id))).await?;
+        let named = rows.into_iter().map(|row| LoopStall {
+            stack: stacks.get(host, row.stack_id).cloned().unwrap_or_default(),
+            ..row.stall
+        });
+        Ok(named.collect())
     }
 
     fn of_threads(&self, table: &'static str, sql: &str) -> Select<'_> {

@@ -75,6 +75,8 @@ pub struct Sample {
     pub duration_ns: u64,
     /// How many nanoseconds it stands for.
     pub weight_ns: u64,
+    /// How many samples it is the sum of.
+    pub count: u64,
     /// What the thread did.
     pub state: State,
     /// What it waited for in the words of its own runtime, such as Go's `chan receive`.

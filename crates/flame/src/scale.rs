@@ -89,7 +89,8 @@ pub fn scale(samples: &mut Vec<Sample>, totals: &Totals, start_time: u64) -> Sca
         if sampled == 0 {
             continue;
         }
-        let target = target(sampled, total, indices.len() as u64);
+        let count = indices.iter().fold(0, |sum: u64, i| sum.saturating_add(samples[*i].count));
+        let target = target(sampled, total, count);
         spread(samples, indices, sampled, target);
         let factor = target as f64 / sampled as f64;
         let (least, greatest) = factors.unwrap_or((factor, factor));
@@ -101,7 +102,7 @@ pub fn scale(samples: &mut Vec<Sample>, totals: &Totals, start_time: u64) -> Sca
                 tid: thread.tid,
                 thread: thread.name.clone(),
                 state: *state,
-                samples: indices.len() as u64,
+                samples: count,
                 sampled_ns: sampled,
                 ledger_ns: total,
                 factor,
@@ -163,6 +164,7 @@ fn add_missing(
             start_time,
             duration_ns: missing,
             weight_ns: missing,
+            count: 0,
             state: *state,
             wait: None,
             place: Place::NotSampled,

@@ -19,7 +19,14 @@ use underspan_store::Store;
 #[tokio::test]
 async fn a_request_survives_the_way_through_the_store() {
     let seeded = Seeded::start().await;
-    for story in [common::queue(), common::collection(), common::unknown()] {
+    for story in [
+        common::queue(),
+        common::collection(),
+        common::unknown(),
+        common::held_lock(),
+        common::stuck_pool(),
+        common::stalled_loop(),
+    ] {
         let put = seeded.put(&story).await;
         let request = put.request.clone().unwrap();
         let found = request_by_id(&seeded.store(), &request.request_id).await.unwrap().unwrap();
@@ -28,6 +35,7 @@ async fn a_request_survives_the_way_through_the_store() {
         let got = evidence_for(&seeded.store(), found).await.unwrap();
         assert_eq!(got.siblings.len(), put.siblings.len());
         assert_eq!(got.spans.len(), put.spans.len());
+        assert_eq!(got.stalls, put.stalls);
         let (expected, explained) = (explain(&put).unwrap(), explain(&got).unwrap());
         assert_eq!(explained.findings, expected.findings);
         assert_eq!(explained.spans, expected.spans);

@@ -6,12 +6,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use underspan_explain::Evidence;
+use underspan_model::{Class, Frame, Stack};
 use underspan_store::embedded::{Embedded, Options};
 use underspan_store::{CORE, MigrateOptions, Store};
 
 use crate::common;
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 14] = [
+    "stacks",
+    "off_cpu",
+    "on_cpu",
+    "loop_stall",
     "requests",
     "waits",
     "gc_pause",
@@ -65,6 +70,8 @@ impl Seeded {
         moved.gil_waits.iter_mut().for_each(|r| r.start_time += by);
         moved.thread_states.iter_mut().for_each(|r| r.start_time += by);
         moved.lost.iter_mut().for_each(|r| r.start_time += by);
+        moved.samples.iter_mut().for_each(|r| r.start_time += by);
+        moved.stalls.iter_mut().for_each(|r| r.start_time += by);
 
         let request = moved.request.as_ref().unwrap();
         self.insert("requests", moved.request.iter().chain(&moved.siblings)).await;
@@ -73,6 +80,7 @@ impl Seeded {
         self.insert("gil_wait", &moved.gil_waits).await;
         self.insert("thread_states", &moved.thread_states).await;
         self.insert("lost_events", &moved.lost).await;
+        self.put_samples(&moved).await;
         let processes = moved.process.iter().map(|process| {
             let mut row = serde_json::to_value(process).unwrap();
             row["host"] = json!(request.host);
@@ -96,6 +104,54 @@ impl Seeded {
         });
         self.insert("otel_traces", spans).await;
         moved
+    }
+
+    /// Samples and stalls, each with a stack of its own.
+    async fn put_samples(&self, story: &Evidence) {
+        let mut stacks = Vec::new();
+        let mut id = |host: &str, stack: &Stack, start: u64| {
+            let of = |each: fn(&Frame) -> Value| stack.frames.iter().map(each).collect::<Vec<_>>();
+            stacks.push(json!({
+                "host": host, "stack_id": stacks.len() + 1, "start_time": start,
+                "kinds": of(|f| json!(f.kind)), "functions": of(|f| json!(f.function)),
+                "files": of(|f| json!(f.file)), "lines": of(|f| json!(f.line)),
+                "modules": of(|f| json!(f.module)), "truncated": stack.truncated,
+            }));
+            stacks.len()
+        };
+        let (mut off_cpu, mut on_cpu, mut stalls) = (Vec::new(), Vec::new(), Vec::new());
+        for sample in &story.samples {
+            let mut row = serde_json::to_value(sample).unwrap();
+            row["stack_id"] = json!(id(&sample.host, &sample.stack, sample.start_time));
+            let on = sample.state.class() == Class::Cpu;
+            if on {
+                // Its row is of the moment at which it was taken.
+                row["start_time"] = json!(sample.start_time + sample.duration_ns);
+            } else {
+                row["waker_stack_id"] =
+                    json!(id(&sample.host, &sample.waker_stack, sample.start_time));
+            }
+            let fields = row.as_object_mut().unwrap();
+            fields.retain(|name, _| name != "stack" && name != "waker_stack");
+            if on {
+                let not =
+                    ["weight_ns", "waker_pid", "waker_tid", "waker_thread", "lock_addr", "peer"];
+                fields.retain(|name, _| !not.contains(&name.as_str()));
+                on_cpu.push(row);
+            } else {
+                off_cpu.push(row);
+            }
+        }
+        for stall in &story.stalls {
+            let mut row = serde_json::to_value(stall).unwrap();
+            row["stack_id"] = json!(id(&stall.host, &stall.stack, stall.start_time));
+            row.as_object_mut().unwrap().retain(|name, _| name != "stack");
+            stalls.push(row);
+        }
+        self.insert("stacks", stacks).await;
+        self.insert("off_cpu", off_cpu).await;
+        self.insert("on_cpu", on_cpu).await;
+        self.insert("loop_stall", stalls).await;
     }
 
     async fn insert<T: Serialize>(&self, table: &str, rows: impl IntoIterator<Item = T>) {

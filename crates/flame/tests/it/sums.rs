@@ -34,6 +34,7 @@ pub(crate) fn samples() -> impl Strategy<Value = Vec<Sample>> {
         start_time: story::T0 + weight_ns,
         duration_ns: weight_ns,
         weight_ns,
+        count: 1,
         state: State::from_index(state).unwrap(),
         wait: None,
         place,

@@ -1,0 +1,96 @@
+//! Rows of `goroutine` as samples.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use underspan_flame::Sample;
+use underspan_model::State;
+use underspan_store::Store;
+
+use super::ROWS;
+use super::rows::{Conditions, Found};
+use super::stacks::Stacks;
+use super::threads::Threads;
+use crate::Error;
+
+#[derive(Deserialize)]
+struct Row {
+    host: String,
+    pid: u32,
+    tid: u32,
+    thread: String,
+    status: String,
+    wait_reason: String,
+    stack_id: u64,
+    start_time: u64,
+    weight: u64,
+    samples: u64,
+}
+
+/// Goroutines of a time range, summed by status, reason and stack. Which thread a goroutine was on
+/// last says little, so they are all of their process.
+pub(super) async fn goroutines(
+    store: &Store,
+    conditions: &Conditions,
+    threads: &mut Threads,
+) -> Result<Found, Error> {
+    let sql = format!(
+        "SELECT t.host AS host, t.pid AS pid, t.pid AS tid, any(t.thread) AS thread, \
+            toString(t.status) AS status, toString(t.wait_reason) AS wait_reason, \
+            t.stack_id AS stack_id, \
+            toUInt64(greatest(0, toUnixTimestamp64Nano(min(t.start_time)))) AS start_time, \
+            sum(t.duration_ns) AS weight, count() AS samples \
+         FROM goroutine AS t WHERE {} GROUP BY host, pid, status, wait_reason, stack_id \
+         ORDER BY weight DESC LIMIT {{rows:UInt64}}",
+        conditions.sql(),
+    );
+    let rows: Vec<Row> = conditions.select(store, "goroutine", &sql).rows().await?;
+    let is_cut = rows.len() as u64 >= ROWS;
+    let stacks =
+        Stacks::load(store, rows.iter().map(|row| (row.host.as_str(), row.stack_id))).await?;
+    let samples = rows.into_iter().map(|row| {
+        let reason = if row.wait_reason.is_empty() { &row.status } else { &row.wait_reason };
+        Sample {
+            thread: threads.get(&row.host, row.pid, row.tid, &row.thread),
+            start_time: row.start_time,
+            duration_ns: row.weight / row.samples.max(1),
+            weight_ns: row.weight,
+            count: row.samples,
+            state: state(&row.status, reason),
+            wait: Some(Arc::from(reason.as_str())),
+            place: stacks.place(&row.host, row.stack_id),
+            idle: is_idle(reason),
+            request: None,
+            counters: None,
+        }
+    });
+    Ok(Found { samples: samples.collect(), is_cut })
+}
+
+/// What Go's statuses and reasons (`runtime2.go`) are in the ledger's terms, for the colour.
+fn state(status: &str, reason: &str) -> State {
+    match (status, reason) {
+        ("running", _) => State::Running,
+        ("runnable" | "preempted", _) => State::Runnable,
+        (_, reason) if reason.starts_with("GC ") || reason.contains("garbage collection") => {
+            State::GcWait
+        }
+        (_, "IO wait") => State::NetRead,
+        (_, "sleep") => State::Sleep,
+        (_, reason) if reason.starts_with("sync.") || reason.starts_with("semacquire") => {
+            State::LockWait
+        }
+        (_, reason) if reason.starts_with("chan ") => State::PipeIpc,
+        (_, reason) if reason.starts_with("select") => State::PollWait,
+        _ => State::Other,
+    }
+}
+
+/// The runtime's own goroutines, while they have nothing to do.
+fn is_idle(reason: &str) -> bool {
+    reason.ends_with("(idle)")
+        || matches!(
+            reason,
+            "finalizer wait" | "GC sweep wait" | "GC scavenge wait" | "cleanup wait" | "debug call"
+        )
+}
