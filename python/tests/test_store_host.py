@@ -132,3 +132,21 @@ def running(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_it_yields_to_what_is_watched(tmp_path):
+    host = Host(tmp_path)
+    host.ok("CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a")
+    host.ok("INSERT INTO t VALUES (1)")
+    threads = os.listdir(f"/proc/{host.process.pid}/task")
+    # A thread may end while we look.
+    niceness = {nice for thread in threads if (nice := niceness_of(int(thread))) is not None}
+    host.stop()
+    assert niceness == {10}
+
+
+def niceness_of(thread: int) -> int | None:
+    try:
+        return os.getpriority(os.PRIO_PROCESS, thread)
+    except ProcessLookupError:
+        return None

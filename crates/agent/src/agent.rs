@@ -17,15 +17,20 @@ use crate::namer::Namer;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
     AGENT_STATS, AGENT_STATS_COLUMNS, AgentStats, LOST_EVENTS, LOST_EVENTS_COLUMNS, PROCESSES,
-    PROCESSES_COLUMNS,
+    PROCESSES_COLUMNS, STACK_ENDS, STACK_ENDS_COLUMNS, STACKS, StackEnds,
 };
 use crate::select::{Selection, Selector};
+use crate::stacks::Named;
 use crate::{Collector, Health, Sink, monotonic_ns, process_row, rows};
 
 /// How often the ring is drained. An event costs no wake-up of its own.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
 /// How often it is drained at the end, at the most.
 const LAST_DRAINS: usize = 16;
+/// How long the sink may then take to make room for a ring full of rows.
+const LAST_ROWS: Duration = Duration::from_secs(5);
+/// How long names of the last stacks may take.
+const LAST_NAMES: Duration = Duration::from_secs(5);
 /// How often ledgers are read, losses counted and the agent's own cost written.
 const SECOND: Duration = Duration::from_secs(1);
 /// How often all processes are looked at, for those whose start or listen was missed.
@@ -122,6 +127,9 @@ impl Agent {
     /// Begins to watch what was selected, but never the processes in `never`: Underspan's own
     /// helpers, such as the embedded store.
     pub fn watch(&mut self, never: &[u32]) {
+        if let Err(error) = self.session.start_unwinding() {
+            tracing::warn!("native frames are not walked: {error}");
+        }
         self.processes.never(never);
         self.processes.scan(&mut self.session);
     }
@@ -174,7 +182,7 @@ impl Agent {
             let now = Instant::now();
             if now >= second {
                 second = now + SECOND;
-                self.every_second(&mut baseline, &mut collector, sink, false)?;
+                self.every_second(&mut baseline, &mut collector, sink)?;
                 self.keep_budget(&mut meter)?;
             }
             if now >= scan && self.discover {
@@ -191,14 +199,23 @@ impl Agent {
             if self.events == before {
                 break;
             }
+            // A ring full of events is more than the queue holds.
+            self.pass_on(&mut collector);
+            collector.flush_and_wait(LAST_ROWS);
         }
         let now = monotonic_ns()?;
         for decoder in &mut self.decoders {
             decoder.finish(now, &mut self.namer, &mut self.rows);
         }
-        self.every_second(&mut baseline, &mut collector, sink, true)?;
+        let named = self.namer.stacks().finish(LAST_NAMES);
+        self.write_stacks(named, &mut collector);
+        self.every_second(&mut baseline, &mut collector, sink)?;
         self.pass_on(&mut collector);
-        collector.flush();
+        collector.flush_and_wait(LAST_ROWS);
+        // Last of all, since the rows before could be lost themselves.
+        self.count_losses(&mut baseline, sink)?;
+        self.write_losses(&mut baseline, &mut collector, monotonic_ns()?);
+        collector.flush_and_wait(LAST_ROWS);
         Ok(())
     }
 
@@ -241,7 +258,6 @@ impl Agent {
         baseline: &mut Baseline,
         collector: &mut Collector,
         sink: &Sink,
-        last: bool,
     ) -> Result<(), OpenError> {
         if let Some(step) = self.namer.refresh_clock()? {
             tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
@@ -258,6 +274,7 @@ impl Agent {
             decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
         }
         for pid in self.processes.take_changed() {
+            self.namer.stacks().watched(pid);
             if let Some(watched) = self.processes.watched().get(&pid)
                 && let Some(row) = process_row::read(pid, watched, &self.namer, now)
             {
@@ -265,12 +282,11 @@ impl Agent {
             }
         }
 
+        self.count_stack_ends(baseline, collector, now);
         let stats = sink.stats();
-        for (tracker, reason, count) in self.losses(baseline, sink)? {
-            *baseline.unwritten.entry((tracker, reason)).or_default() += count;
-        }
+        self.count_losses(baseline, sink)?;
         // While the store is away these rows would be in the spool, where they could be lost as well.
-        if last || stats.health == Health::Up {
+        if stats.health == Health::Up {
             self.write_losses(baseline, collector, now);
         }
 
@@ -299,6 +315,21 @@ impl Agent {
         Ok(())
     }
 
+    /// How walks of stacks ended since the last call. Where outer frames are missing, that is a loss.
+    fn count_stack_ends(&mut self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
+        let start_time = self.namer.unix_ns(baseline.at);
+        let duration_ns = now.saturating_sub(baseline.at);
+        for ((part, end), count) in self.namer.stacks().take_ends() {
+            let row =
+                StackEnds { host: self.namer.host(), start_time, duration_ns, part, end: end.name(), count };
+            rows::stack_ends(collector.batch(STACK_ENDS, STACK_ENDS_COLUMNS), &row);
+            if end.is_truncated() {
+                let loss = ("stack".to_owned(), end.name().to_owned());
+                *baseline.unwritten.entry(loss).or_default() += count;
+            }
+        }
+    }
+
     fn write_losses(&self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
         let since = std::mem::replace(&mut baseline.unwritten_since, now);
         for ((tracker, reason), count) in std::mem::take(&mut baseline.unwritten) {
@@ -314,12 +345,8 @@ impl Agent {
         }
     }
 
-    /// What was lost since the last call, by whom and why.
-    fn losses(
-        &mut self,
-        baseline: &mut Baseline,
-        sink: &Sink,
-    ) -> Result<Vec<(String, String, u64)>, OpenError> {
+    /// Counts what was lost since the last call, by whom and why.
+    fn count_losses(&mut self, baseline: &mut Baseline, sink: &Sink) -> Result<(), OpenError> {
         let mut totals: Vec<_> = self
             .session
             .lost()?
@@ -331,21 +358,24 @@ impl Agent {
         totals.push(("ledger", "recursion", missed));
         totals.push(("agent", "malformed", self.malformed));
         totals.push(("agent", "shed", self.shed));
+        totals.push(("stack", "no_room", self.session.unwind_stats().refused));
 
-        let mut losses = Vec::new();
+        let mut count = |tracker: &str, reason: String, count: u64| {
+            if count > 0 {
+                *baseline.unwritten.entry((tracker.to_owned(), reason)).or_default() += count;
+            }
+        };
         for (tracker, reason, total) in totals {
             let before = baseline.lost.insert((tracker, reason), total).unwrap_or(0);
-            if total > before {
-                losses.push((tracker.to_owned(), reason.to_owned(), total - before));
-            }
+            count(tracker, reason.to_owned(), total.saturating_sub(before));
         }
-        for ((tracker, reason), count) in self.namer.take_lost() {
-            losses.push((tracker.to_owned(), reason.to_owned(), count));
+        for ((tracker, reason), lost) in self.namer.take_lost() {
+            count(tracker, reason.to_owned(), lost);
         }
         for loss in sink.take_losses().iter() {
-            losses.push(("agent".to_owned(), format!("{} {}", loss.reason, loss.table), loss.rows));
+            count("agent", format!("{} {}", loss.reason, loss.table), loss.rows);
         }
-        Ok(losses)
+        Ok(())
     }
 
     fn keep_budget(&mut self, meter: &mut Meter) -> Result<(), OpenError> {
@@ -363,7 +393,16 @@ impl Agent {
         Ok(())
     }
 
+    fn write_stacks(&self, named: Vec<Named>, collector: &mut Collector) {
+        for Named { id, at, stack } in named {
+            let batch = collector.batch(STACKS, &underspan_trackers::stack::COLUMNS);
+            rows::stack(batch, self.namer.host(), id, at, &stack);
+        }
+    }
+
     fn pass_on(&mut self, collector: &mut Collector) {
+        let named = self.namer.stacks().named();
+        self.write_stacks(named, collector);
         for batch in self.rows.take() {
             let columns: Vec<_> = batch.columns.iter().map(String::as_str).collect();
             let open = collector.batch(&batch.table, &columns);
@@ -381,11 +420,19 @@ pub(crate) fn happened(
     namer: &mut Namer,
 ) {
     match event.kind {
-        LifecycleKind::ProcessFork => processes.forked(event.parent, event.pid),
-        LifecycleKind::ProcessExec | LifecycleKind::Listen => {
+        LifecycleKind::ProcessFork => {
+            processes.forked(event.parent, event.pid);
+            namer.stacks().forked(event.parent, event.pid);
+        }
+        LifecycleKind::ProcessExec => {
+            namer.stacks().began_program(event.pid);
             processes.consider(session, event.pid);
         }
-        LifecycleKind::ProcessExit => processes.ended(session, event.pid),
+        LifecycleKind::Listen => processes.consider(session, event.pid),
+        LifecycleKind::ProcessExit => {
+            processes.ended(session, event.pid);
+            namer.stacks().ended(event.pid);
+        }
         LifecycleKind::ThreadExit => namer.ended(event.tid),
         // Looked up now, while it lives: its name may be asked for when it is gone.
         LifecycleKind::ThreadStart => namer.started(event.pid, event.tid, &event.comm),

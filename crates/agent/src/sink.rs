@@ -36,7 +36,7 @@ use task::Task;
 /// The sink's limits. The defaults hold a busy host's rows within some 30 MiB of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// A batch goes on at this age.
+    /// A batch goes on at this age. Each is an insert, which costs the store some 10 ms.
     pub flush_every: Duration,
     /// A batch goes on at this many rows.
     pub batch_rows: u64,

@@ -36,10 +36,9 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;
             let start = starter.start(
-                store.client(),
+                &store,
                 std::slice::from_ref(&spool),
                 args.agent.spool_options(&args.tables),
-                store.own_pids(),
             );
             let mut running = signals.unless(start).await?;
             progress("watching; Ctrl-C ends it");

@@ -11,10 +11,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use underspan_agent::{Agent, Collector, OpenError, Sink, SinkOptions, Spool, SpoolOptions};
-use underspan_store::Store;
+use underspan_agent::{Agent, Collector, OpenError, Sink, Spool, SpoolOptions};
 
 use crate::signals::Signals;
+use crate::store::Opened;
 use crate::watch::progress;
 
 /// How long the last rows may take to reach the store.
@@ -81,16 +81,16 @@ impl Starter {
     /// watched.
     pub(crate) async fn start(
         self,
-        store: Store,
+        store: &Opened,
         spools: &[PathBuf],
         spool_options: SpoolOptions,
-        never: Vec<u32>,
     ) -> anyhow::Result<Running> {
         let spool = open_spool(spools, spool_options)?;
-        let (sink, collector) = Sink::start(store, spool, SinkOptions::default());
+        let (sink, collector) = Sink::start(store.client(), spool, store.sink_options());
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = oneshot::channel();
         let (done, is_done) = oneshot::channel();
+        let never = store.own_pids();
         let job = Job { never, collector, sink, stop: Arc::clone(&stop), ready, done };
         self.jobs.send(job).map_err(|_| anyhow::anyhow!("the agent's thread is gone"))?;
         is_ready.await?;

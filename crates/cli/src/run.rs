@@ -50,12 +50,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         let store = signals.unless(target.open()).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;
-            let start = starter.start(
-                store.client(),
-                &spools,
-                args.agent.spool_options(&args.tables),
-                store.own_pids(),
-            );
+            let start = starter.start(&store, &spools, args.agent.spool_options(&args.tables));
             let running = signals.unless(start).await?;
             watch_command(held, running, &args, &signals).await
         }

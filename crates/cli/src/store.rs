@@ -1,5 +1,6 @@
 //! A store to write to: a server, or the embedded one, started if it is not up.
 
+use underspan_agent::SinkOptions;
 use underspan_store::embedded::{Embedded, EmbeddedError, Options};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
@@ -63,6 +64,16 @@ impl Opened {
     /// The client. It is cheap to clone.
     pub(crate) fn client(&self) -> Store {
         self.client.clone()
+    }
+
+    /// How the agent writes to it. The embedded store is on the CPUs of what is watched, so it gets
+    /// fewer and larger inserts.
+    pub(crate) fn sink_options(&self) -> SinkOptions {
+        let mut options = SinkOptions::default();
+        if self.embedded.is_some() {
+            options.flush_every = 2 * options.flush_every;
+        }
+        options
     }
 
     /// Processes that are Underspan's own and never watched.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
@@ -12,6 +12,9 @@ use underspan_store::Batch;
 use super::Options;
 use super::stats::Shared;
 use crate::losses::{Losses, Reason};
+
+/// How soon a full queue is looked at again. The task empties it as fast as the disk takes it.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Collects rows into batches. Dropping it flushes what it holds.
 #[derive(Debug)]
@@ -58,6 +61,17 @@ impl Collector {
     pub fn flush(&mut self) {
         let tables: Vec<_> = self.open.keys().cloned().collect();
         tables.iter().for_each(|table| self.send(table));
+    }
+
+    /// Sends everything, and waits until the queue has taken it or `within` has passed. For the end:
+    /// it blocks, and must not be called on a thread that runs the sink's task.
+    pub fn flush_and_wait(&mut self, within: Duration) {
+        let deadline = Instant::now() + within;
+        self.flush();
+        while !self.open.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+            self.flush();
+        }
     }
 
     fn is_full(&self, batch: &Batch) -> bool {

@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::unistd::setsid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
@@ -50,11 +51,13 @@ impl Host {
         command
             // The current folder would come first where Python looks for packages.
             .current_dir("/")
-            // Ctrl-C in the terminal is for us: the host stays until the last rows are in.
-            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        // Ctrl-C in the terminal is for us: the host stays until the last rows are in. In a session of
+        // its own it can also lower its priority where the kernel shares CPUs between sessions.
+        // SAFETY: setsid() may be called between fork and exec, and touches no memory.
+        unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         let said = Said::default();
