@@ -18,6 +18,8 @@ mod refusal;
 mod rows;
 mod session;
 
+#[path = "loop/mod.rs"]
+pub mod event_loop;
 pub mod gc;
 pub mod gil;
 pub mod ledger;
@@ -33,18 +35,21 @@ pub use record::{
     DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle,
 };
 pub use rows::Rows;
-pub use session::{Error, GcTarget, LostCount, ON_CPU_HZ, Options, ProbedBinary, Session};
+pub use session::{
+    Error, GcTarget, LostCount, ON_CPU_HZ, Options, ProbedBinary, Session, UnwindStats,
+};
 
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 6] = [
+pub static ALL: [&dyn Tracker; 7] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
     &gil::GilTracker,
     &offcpu::OffCpuTracker,
     &oncpu::OnCpuTracker,
+    &event_loop::LoopTracker,
 ];
 
 /// One question about where time goes, and what it takes to answer it.

@@ -154,7 +154,7 @@ mod complete {
                 with_ledger.push(table);
             }
         }
-        assert_eq!(with_ledger, ["requests", "thread_states"]);
+        assert_eq!(with_ledger, ["loop_stall", "requests", "thread_states"]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ enum tracker_id {
 	TRACKER_GIL,
 	TRACKER_OFFCPU,
 	TRACKER_ONCPU,
+	TRACKER_LOOP,
 	TRACKERS,
 };
 

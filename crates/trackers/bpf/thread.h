@@ -86,7 +86,8 @@ struct thread {
 	__u32 _pad1;
 	__u8 state;	     /* what time is charged to now */
 	__u8 collecting;     /* it is collecting garbage */
-	__u8 _pad[2];
+	__u8 loop_kind;	     /* it asks for events: enum loop_kind + 1, 0: it does not */
+	__u8 _pad[1];
 	char comm[COMM_LEN];
 };
 

@@ -10,6 +10,7 @@
 #include "../bpf/emit.h"
 #include "../bpf/interrupt.h"
 #include <bpf/bpf_endian.h>
+#include "../loop/loop.bpf.h"
 #include "classify.bpf.h"
 #include "ledger.h"
 
@@ -226,6 +227,8 @@ static __always_inline void enter_cpu(struct thread *t, struct task_struct *task
 		emit_wait(t, instead, now);
 	if (config.off_cpu_period_ns && w->start)
 		off_cpu_end(t, task, ready_state, now);
+	if (t->loop_kind && w->state == STATE_POLL_WAIT)
+		loop_wait_ended(t, now);
 }
 
 static __always_inline struct thread *watched(__u32 tid)
@@ -299,5 +302,7 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 		bpf_get_current_comm(w->waker_comm, COMM_LEN);
 	else
 		w->waker_comm[0] = 0;
+	if (config.off_cpu_period_ns && w->waker_tid)
+		tell_waker(t, now);
 	return 0;
 }

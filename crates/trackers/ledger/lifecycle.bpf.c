@@ -4,6 +4,7 @@
  */
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
+#include "../stack/native.bpf.h"
 #include "classify.bpf.h"
 #include "ledger.h"
 
@@ -104,6 +105,7 @@ int BPF_PROG(ledger_fork, struct task_struct *parent, struct task_struct *child)
 	if (child_tgid != parent_tgid) {
 		struct process copy = *p;
 
+		unwind_forked(parent_tgid, child_tgid);
 		if (bpf_map_update_elem(&processes, &child_tgid, &copy, BPF_ANY)) {
 			count_lost(TRACKER_LEDGER, LOST_MAP_FULL);
 			return 0;
@@ -129,6 +131,7 @@ int BPF_PROG(ledger_exec, struct task_struct *task, pid_t old_pid)
 	if (p) {
 		/* Another program: nothing that was known of the old one's memory is true. */
 		bpf_map_update_elem(&processes, &tgid, &nothing, BPF_ANY);
+		unwind_forget(tgid);
 		bpf_map_delete_elem(&collections, &tgid);
 		if (old_pid != tid) {
 			__u32 old = old_pid;
@@ -174,6 +177,7 @@ int BPF_PROG(ledger_free, struct task_struct *task)
 	if (tid != tgid || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
+	unwind_forget(tgid);
 	bpf_map_delete_elem(&collections, &tgid);
 	lifecycle(EVENT_PROCESS_EXIT, task, 0, bpf_ktime_get_ns(), BPF_RB_NO_WAKEUP);
 	return 0;

@@ -94,7 +94,8 @@ fn try_load(
     configure(&mut open, options, btf)?;
     if has_uprobe_multi(btf) {
         for mut program in open.progs_mut() {
-            if program.name().as_encoded_bytes().starts_with(b"gc_symbol_") {
+            let name = program.name().as_encoded_bytes();
+            if [&b"gc_symbol_"[..], b"loop_"].iter().any(|uprobes| name.starts_with(uprobes)) {
                 program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
             }
         }
@@ -153,6 +154,7 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
     let value = config {
         wait_threshold_ns: options.wait_threshold.as_nanos() as u64,
         gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
+        loop_threshold_ns: options.loop_threshold.as_nanos() as u64,
         off_cpu_period_ns: options.off_cpu_period.min(Duration::from_secs(1)).as_nanos() as u64,
         preempt_count_from_rq: preempt_count.unwrap_or(0),
         discover: u8::from(options.discover),

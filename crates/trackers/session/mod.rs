@@ -4,7 +4,9 @@
 mod collections;
 mod error;
 mod load;
+mod loops;
 mod sampling;
+mod unwind;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,6 +29,8 @@ use collections::GcKey;
 use error::{Doing as _, Result};
 use load::{attach_all, load, map, preflight, program};
 use sampling::Sampling;
+pub use unwind::UnwindStats;
+use unwind::Unwinding;
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -35,11 +39,16 @@ pub struct Options {
     pub wait_threshold: Duration,
     /// So do collections at least this long; shorter ones are in the ledger only.
     pub gc_threshold: Duration,
+    /// Samples of running threads a second and CPU; 0: none.
+    pub on_cpu_hz: u32,
     /// Waiting time per sample of where threads wait; shorter waits are strung together until they
     /// are worth one, longer ones always are. At most a second; zero: no samples.
     pub off_cpu_period: Duration,
-    /// Samples of running threads a second and CPU; 0: none.
-    pub on_cpu_hz: u32,
+    /// So do iterations of event loops at least this long.
+    pub loop_threshold: Duration,
+    /// Megabytes of kernel memory for unwind tables at the most. They are taken as needed, some
+    /// half a megabyte for each binary the size of libpython.
+    pub unwind_megabytes: u32,
     /// Report every program start and every listening socket on the host.
     pub discover: bool,
 }
@@ -52,8 +61,10 @@ impl Default for Options {
         Options {
             wait_threshold: Duration::from_millis(1),
             gc_threshold: Duration::from_micros(100),
+            loop_threshold: Duration::from_millis(100),
             off_cpu_period: Duration::from_millis(10),
             on_cpu_hz: ON_CPU_HZ,
+            unwind_megabytes: 64,
             discover: true,
         }
     }
@@ -103,9 +114,12 @@ pub struct Session {
     lost: MapHandle,
     hooks: Vec<HookStatus>,
     gc: HashMap<GcKey, Vec<Link>>,
+    loops: HashMap<u32, Vec<Link>>,
     sampling: Option<Sampling>,
     links: Vec<Link>,
     adopt: Link,
+    unwind_megabytes: u32,
+    unwinding: Option<Unwinding>,
     object: Object,
 }
 
@@ -147,9 +161,12 @@ impl Session {
             lost: map(&object, "lost")?,
             hooks,
             gc: HashMap::new(),
+            loops: HashMap::new(),
             sampling,
             links,
             adopt,
+            unwind_megabytes: options.unwind_megabytes,
+            unwinding: None,
             object,
         })
     }
@@ -157,6 +174,20 @@ impl Session {
     /// Which way each hook was attached.
     pub fn hooks(&self) -> &[HookStatus] {
         &self.hooks
+    }
+
+    /// Starts the thread that reads the unwind tables of what is watched; without it there are no
+    /// native frames. It has the privileges of the caller: drop them first.
+    pub fn start_unwinding(&mut self) -> Result<()> {
+        if self.unwinding.is_none() {
+            self.unwinding = Some(Unwinding::start(&self.object, self.unwind_megabytes)?);
+        }
+        Ok(())
+    }
+
+    /// What unwinding knows and uses.
+    pub fn unwind_stats(&self) -> UnwindStats {
+        self.unwinding.as_ref().map(Unwinding::stats).unwrap_or_default()
     }
 
     /// Watches a process from now on, with the threads it has, or changes what is known of it.
@@ -168,6 +199,9 @@ impl Session {
             what: "running the task iterator".to_owned(),
             source: source.into(),
         })?;
+        if let Some(unwinding) = &self.unwinding {
+            unwinding.nudge();
+        }
         Ok(())
     }
 
@@ -270,17 +304,19 @@ impl Session {
 
     /// How many links are attached.
     pub fn attached(&self) -> usize {
-        self.links.len() + self.gc.values().map(Vec::len).sum::<usize>()
+        let per_process = self.gc.values().chain(self.loops.values()).map(Vec::len).sum::<usize>();
+        self.links.len() + per_process
     }
 }
 
-pub(crate) const TRACKER_IDS: [(&str, u32); 6] = [
+pub(crate) const TRACKER_IDS: [(&str, u32); 7] = [
     ("ledger", tracker_id::TRACKER_LEDGER),
     ("request", tracker_id::TRACKER_REQUEST),
     ("gc", tracker_id::TRACKER_GC),
     ("gil", tracker_id::TRACKER_GIL),
     ("offcpu", tracker_id::TRACKER_OFFCPU),
     ("oncpu", tracker_id::TRACKER_ONCPU),
+    ("loop", tracker_id::TRACKER_LOOP),
 ];
 
 pub(crate) const REASONS: [(&str, u32); 5] = [

@@ -18,12 +18,6 @@
 #include "python.bpf.h"
 #include "scratch.bpf.h"
 
-#ifdef UNDERSPAN_DEFINE_STACKS
-#define STACKS
-#else
-#define STACKS extern
-#endif
-
 STACKS struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, STACK_MOMENTS);
@@ -59,6 +53,7 @@ static __always_inline struct stack_scratch *stack_begin(enum stack_moment momen
 	s->used = 0;
 	fill_header(&s->e.h, EVENT_STACK, t, now);
 	s->e.moment = moment;
+	s->e.loop = t->loop_kind != 0;
 	s->e.kernel_end = STACK_ABSENT;
 	s->e.native_end = STACK_ABSENT;
 	s->e.python_end = STACK_ABSENT;

@@ -71,7 +71,8 @@ struct stack_event {
 	__u8 kernel_end; /* enum stack_end, of each part */
 	__u8 native_end;
 	__u8 python_end;
-	__u8 _pad[5];
+	__u8 loop;	 /* the thread is an event loop */
+	__u8 _pad[4];
 };
 
 #endif

@@ -1,0 +1,241 @@
+//! From an iteration's record to its row. Who held it up, and where the loop was, is in records that
+//! came before it: waits, collections and stacks of its thread.
+
+use std::collections::{HashMap, VecDeque};
+
+use underspan_model::{Ledger, State};
+
+use crate::record::{
+    DecodeError, comm, event_kind, gc_event, gil_event, kind, loop_event, loop_kind, read,
+    stack_event, wait_event,
+};
+use crate::rows::{span_row, write_ledger};
+use crate::stack::{PythonFrame, RawStack, raw_stack};
+use crate::{Context, Decoder, Rows, Thread};
+
+/// Stacks remembered of one loop: at the sampling clock's 99 a second, the last seconds.
+const STACKS: usize = 512;
+/// Waits and collections remembered of all threads.
+const CULPRITS: usize = 4096;
+/// A loop of which nothing was heard for so long is forgotten. Nanoseconds.
+const FORGET: u64 = 60_000_000_000;
+
+/// Something that held a thread up.
+struct HeldUp {
+    /// The thread that waited; 0: every thread of the process but the culprit.
+    tid: u32,
+    pid: u32,
+    start: u64,
+    end: u64,
+    culprit: (u32, u32, String),
+    what: State,
+}
+
+/// What is remembered of one thread that is a loop.
+#[derive(Default)]
+struct Loop {
+    stacks: VecDeque<(u64, RawStack)>,
+    heard: u64,
+}
+
+pub(super) struct LoopDecoder {
+    columns: Vec<String>,
+    loops: HashMap<u32, Loop>,
+    held_up: VecDeque<HeldUp>,
+}
+
+impl LoopDecoder {
+    pub(super) fn new(columns: Vec<String>) -> Self {
+        LoopDecoder { columns, loops: HashMap::new(), held_up: VecDeque::new() }
+    }
+
+    fn remember(&mut self, held_up: HeldUp) {
+        if held_up.culprit.1 == 0 {
+            return;
+        }
+        if self.held_up.len() == CULPRITS {
+            self.held_up.pop_front();
+        }
+        self.held_up.push_back(held_up);
+    }
+
+    fn stack(&mut self, event: &stack_event, bytes: &[u8]) -> Result<(), DecodeError> {
+        // A waker's stack tells of another thread's wait.
+        if event.loop_ == 0 || event.moment == crate::record::stack_moment::STACK_OF_WAKER as u8 {
+            return Ok(());
+        }
+        let stack = raw_stack(event, bytes)?;
+        let known = self.loops.entry(event.h.tid).or_default();
+        known.heard = event.h.time;
+        if known.stacks.len() == STACKS {
+            known.stacks.pop_front();
+        }
+        known.stacks.push_back((event.h.time, stack));
+        Ok(())
+    }
+
+    fn stall(
+        &mut self,
+        event: &loop_event,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Result<(), DecodeError> {
+        let name = kind_name(event.kind).ok_or(DecodeError::Value {
+            kind: event.h.kind,
+            field: "kind",
+            value: event.kind.into(),
+        })?;
+        let thread = context.thread(event.h.tgid, event.h.tid, &comm(&event.h.comm));
+        let end = event.h.time.saturating_add(event.duration);
+        let ledger = Ledger::new(event.ns);
+        let (culprit, what) = self.culprit(context, event, &ledger);
+        let stacks = self.loops.entry(event.h.tid).or_default();
+        stacks.heard = end;
+        let stack = mostly(&stacks.stacks, event.h.time, end).cloned();
+        let stack_id = stack.map_or(0, |stack| context.stack(stack));
+
+        let batch = rows.table("loop_stall", &self.columns);
+        let mut row = span_row(batch, context, &thread, event.h.time, event.duration);
+        row.str(name).u32(culprit.tid).str(&culprit.name).str(what).u64(stack_id);
+        write_ledger(&mut row, &ledger);
+        Ok(())
+    }
+
+    /// Who held the loop up for most of the state that took most of the iteration, if that is a state
+    /// in which one is held up by a sibling.
+    fn culprit(
+        &self,
+        context: &mut dyn Context,
+        event: &loop_event,
+        ledger: &Ledger,
+    ) -> (Thread, &'static str) {
+        let nobody = (Thread::default(), "");
+        let Some((state, most)) = ledger.iter().max_by_key(|(_, ns)| *ns) else { return nobody };
+        if !matches!(state, State::GilWait | State::GcWait | State::LockWait) {
+            return nobody;
+        }
+        let end = event.h.time.saturating_add(event.duration);
+        let mut suspects: HashMap<(u32, u32), (u64, &str)> = HashMap::new();
+        for held_up in self.held_up.iter().filter(|held_up| held_up.what == state) {
+            let victim = held_up.tid == event.h.tid
+                || (held_up.tid == 0
+                    && held_up.pid == event.h.tgid
+                    && held_up.culprit.1 != event.h.tid);
+            let ns = held_up.end.min(end).saturating_sub(held_up.start.max(event.h.time));
+            if victim && ns > 0 {
+                let (pid, tid, name) = &held_up.culprit;
+                suspects.entry((*pid, *tid)).or_insert((0, name)).0 += ns;
+            }
+        }
+        match suspects.into_iter().max_by_key(|(_, (ns, _))| *ns) {
+            // One of many small waits proves nothing.
+            Some(((pid, tid), (ns, name))) if ns.saturating_mul(2) >= most => {
+                (context.thread(pid, tid, name), state.name())
+            }
+            _ => nobody,
+        }
+    }
+}
+
+impl Decoder for LoopDecoder {
+    fn event(
+        &mut self,
+        bytes: &[u8],
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Result<(), DecodeError> {
+        match kind(bytes) {
+            event_kind::EVENT_LOOP => self.stall(&read(bytes)?, context, rows)?,
+            event_kind::EVENT_STACK | event_kind::EVENT_ON_CPU => {
+                self.stack(&read(bytes)?, bytes)?;
+            }
+            event_kind::EVENT_WAIT => {
+                let wait: wait_event = read(bytes)?;
+                if State::from_index(wait.state) == Some(State::LockWait) {
+                    self.remember(HeldUp {
+                        tid: wait.h.tid,
+                        pid: wait.h.tgid,
+                        start: wait.h.time,
+                        end: wait.h.time.saturating_add(wait.duration),
+                        culprit: (wait.waker_tgid, wait.waker_tid, comm(&wait.waker_comm)),
+                        what: State::LockWait,
+                    });
+                }
+            }
+            event_kind::EVENT_GIL => {
+                let wait: gil_event = read(bytes)?;
+                self.remember(HeldUp {
+                    tid: wait.h.tid,
+                    pid: wait.h.tgid,
+                    start: wait.h.time,
+                    end: wait.h.time.saturating_add(wait.duration),
+                    culprit: (wait.h.tgid, wait.holder, String::new()),
+                    what: State::GilWait,
+                });
+            }
+            event_kind::EVENT_GC => {
+                let pause: gc_event = read(bytes)?;
+                self.remember(HeldUp {
+                    tid: 0,
+                    pid: pause.h.tgid,
+                    start: pause.h.time,
+                    end: pause.h.time.saturating_add(pause.duration),
+                    culprit: (pause.h.tgid, pause.h.tid, comm(&pause.h.comm)),
+                    what: State::GcWait,
+                });
+            }
+            event_kind::EVENT_THREAD_EXIT => {
+                let exit: crate::record::event_header = read(bytes)?;
+                self.loops.remove(&exit.tid);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: u64, _context: &mut dyn Context, _rows: &mut Rows) {
+        self.loops.retain(|_, known| known.heard.saturating_add(FORGET) >= now);
+        while self.held_up.front().is_some_and(|old| old.end.saturating_add(FORGET) < now) {
+            self.held_up.pop_front();
+        }
+    }
+
+    fn finish(&mut self, _now: u64, _context: &mut dyn Context, _rows: &mut Rows) {}
+}
+
+/// Where the loop was for most of the time. A stack was the thread's since the one before it.
+fn mostly(stacks: &VecDeque<(u64, RawStack)>, start: u64, end: u64) -> Option<&RawStack> {
+    let mut since = start;
+    let mut places: HashMap<Place<'_>, (u64, &RawStack)> = HashMap::new();
+    for (time, stack) in stacks.iter().filter(|(time, _)| (start..=end).contains(time)) {
+        places.entry(Place::of(stack)).or_insert((0, stack)).0 += time.saturating_sub(since);
+        since = since.max(*time);
+    }
+    places.into_values().max_by_key(|(ns, _)| *ns).map(|(_, stack)| stack)
+}
+
+/// Two stacks are at one place if the same functions called each other, on whatever lines.
+#[derive(PartialEq, Eq, Hash)]
+enum Place<'a> {
+    Python(Vec<u64>),
+    Native(&'a [u64]),
+}
+
+impl<'a> Place<'a> {
+    fn of(stack: &'a RawStack) -> Self {
+        let code = |frame: &PythonFrame| frame.code;
+        match stack.python.is_empty() {
+            true => Place::Native(&stack.native),
+            false => Place::Python(stack.python.iter().map(code).collect()),
+        }
+    }
+}
+
+fn kind_name(kind: u8) -> Option<&'static str> {
+    match u32::from(kind) {
+        loop_kind::LOOP_EPOLL => Some("epoll"),
+        loop_kind::LOOP_POLL => Some("poll"),
+        loop_kind::LOOP_SELECT => Some("select"),
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! Iterations, from records to rows.
+
+use underspan_model::State;
+
+use super::LoopTracker;
+use crate::record::{
+    bytes_of, event_header, event_kind, gil_event, loop_event, loop_kind, stack_event, wait_event,
+};
+use crate::tests::support::{FakeContext, Row, decode};
+use crate::{Rows, Tracker as _};
+
+const MS: u64 = 1_000_000;
+
+fn header(kind: u32, time: u64) -> event_header {
+    event_header { kind, tgid: 5_000, tid: 5_001, time, ..event_header::default() }
+}
+
+/// An iteration of 300 ms that began at 1 s, mostly in one state.
+fn stall(state: State) -> loop_event {
+    let mut event = loop_event {
+        h: header(event_kind::EVENT_LOOP, 1_000 * MS),
+        duration: 300 * MS,
+        fd: 5,
+        kind: loop_kind::LOOP_EPOLL as u8,
+        ..loop_event::default()
+    };
+    event.ns[state.index()] += 280 * MS;
+    event.ns[State::Running.index()] += 20 * MS;
+    event
+}
+
+/// A stack of one native frame, taken of the loop.
+fn stack(time: u64, address: u64) -> Vec<u8> {
+    let event = stack_event {
+        h: header(event_kind::EVENT_STACK, time),
+        native_frames: 1,
+        loop_: 1,
+        ..stack_event::default()
+    };
+    [bytes_of(&event), &address.to_ne_bytes()].concat()
+}
+
+fn context() -> FakeContext {
+    FakeContext::new().know(5_000, 5_001, "loop").know(5_000, 5_002, "holder")
+}
+
+#[track_caller]
+fn row(records: &[&[u8]]) -> (Row, FakeContext) {
+    let (mut context, mut rows) = (context(), Rows::default());
+    let mut decoder = LoopTracker.decoder();
+    for record in records {
+        decoder.event(record, &mut context, &mut rows).unwrap();
+    }
+    let [row] = <[Row; 1]>::try_from(decode(&mut rows)).unwrap();
+    (row, context)
+}
+
+#[test]
+fn every_column_has_its_value() {
+    let (row, _) = row(&[bytes_of(&stall(State::Sleep))]);
+    assert_eq!(row.table, "loop_stall");
+    assert_eq!((row.u64("pid"), row.u64("tid")), (5_000, 5_001));
+    assert_eq!((row.u64("ns_pid"), row.u64("ns_tid")), (4_000, 4_001));
+    assert_eq!(row.u64("start_time"), FakeContext::OFFSET + 1_000 * MS);
+    assert_eq!((row.u64("duration_ns"), row.text("kind")), (300 * MS, "epoll"));
+    assert_eq!((row.u64("sleep_ns"), row.u64("running_ns")), (280 * MS, 20 * MS));
+    assert_eq!((row.u64("culprit_tid"), row.text("culprit")), (0, ""));
+    assert_eq!(row.u64("stack_id"), 0);
+}
+
+#[test]
+fn the_stack_is_where_the_loop_was_longest() {
+    // Before the iteration; 100 ms at one place; 180 ms at another, in two pieces; after it.
+    let records =
+        [stack(900 * MS, 1), stack(1_100 * MS, 2), stack(1_200 * MS, 3), stack(1_280 * MS, 3)];
+    let after = stack(1_400 * MS, 4);
+    let stall = stall(State::Running);
+    let mut all: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    all.extend([after.as_slice(), bytes_of(&stall)]);
+    let (row, context) = row(&all);
+    assert_eq!(row.u64("stack_id"), 1);
+    assert_eq!(context.stacks[0].native, [3], "only the one that is told gets an id");
+}
+
+#[test]
+fn stacks_of_other_threads_are_not_the_loops() {
+    let mut other: stack_event = stack_event {
+        h: header(event_kind::EVENT_STACK, 1_100 * MS),
+        native_frames: 1,
+        ..stack_event::default()
+    };
+    other.h.tid = 5_002;
+    let other = [bytes_of(&other), &7u64.to_ne_bytes()].concat();
+    let stall = stall(State::Running);
+    assert_eq!(row(&[&other, bytes_of(&stall)]).0.u64("stack_id"), 0);
+}
+
+#[test]
+fn the_holder_of_the_gil_is_the_culprit() {
+    let wait = gil_event {
+        h: header(event_kind::EVENT_GIL, 1_005 * MS),
+        duration: 280 * MS,
+        holder: 5_002,
+        ..gil_event::default()
+    };
+    let stall_by_gil = stall(State::GilWait);
+    let (named, _) = row(&[bytes_of(&wait), bytes_of(&stall_by_gil)]);
+    assert_eq!((named.u64("culprit_tid"), named.text("culprit_thread")), (5_002, "holder"));
+    assert_eq!(named.text("culprit"), "gil_wait");
+    // It slept: whoever had the GIL for a moment meanwhile is not to blame.
+    let asleep = stall(State::Sleep);
+    assert_eq!(row(&[bytes_of(&wait), bytes_of(&asleep)]).0.u64("culprit_tid"), 0);
+    // A tenth of it proves nothing.
+    let short = gil_event { duration: 28 * MS, ..wait };
+    assert_eq!(row(&[bytes_of(&short), bytes_of(&stall_by_gil)]).0.u64("culprit_tid"), 0);
+}
+
+#[test]
+fn a_wait_of_another_thread_is_not_the_loops() {
+    let mut wait = wait_event {
+        h: header(event_kind::EVENT_WAIT, 1_005 * MS),
+        duration: 280 * MS,
+        state: State::LockWait.index() as u8,
+        waker_tgid: 5_000,
+        waker_tid: 5_002,
+        ..wait_event::default()
+    };
+    let stall = stall(State::LockWait);
+    assert_eq!(row(&[bytes_of(&wait), bytes_of(&stall)]).0.u64("culprit_tid"), 5_002);
+    wait.h.tid = 5_003;
+    assert_eq!(row(&[bytes_of(&wait), bytes_of(&stall)]).0.u64("culprit_tid"), 0);
+}
+
+#[test]
+fn an_unknown_kind_is_refused() {
+    let event = loop_event { kind: 9, ..stall(State::Sleep) };
+    let result =
+        LoopTracker.decoder().event(bytes_of(&event), &mut context(), &mut Rows::default());
+    assert!(result.is_err());
+}
