@@ -320,8 +320,14 @@ impl Agent {
         let start_time = self.namer.unix_ns(baseline.at);
         let duration_ns = now.saturating_sub(baseline.at);
         for ((part, end), count) in self.namer.stacks().take_ends() {
-            let row =
-                StackEnds { host: self.namer.host(), start_time, duration_ns, part, end: end.name(), count };
+            let row = StackEnds {
+                host: self.namer.host(),
+                start_time,
+                duration_ns,
+                part,
+                end: end.name(),
+                count,
+            };
             rows::stack_ends(collector.batch(STACK_ENDS, STACK_ENDS_COLUMNS), &row);
             if end.is_truncated() {
                 let loss = ("stack".to_owned(), end.name().to_owned());

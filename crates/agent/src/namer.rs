@@ -26,7 +26,7 @@ impl Namer {
             host,
             clock: Clock::new()?,
             names: Names::new(),
-            stacks: Stacks::default(),
+            stacks: Stacks::new(),
             lost: BTreeMap::new(),
         })
     }
@@ -64,9 +64,16 @@ impl Namer {
         self.names.ended(tid);
     }
 
-    /// What decoders gave up since the last call.
+    /// The stacks that decoders asked to be named.
+    pub(crate) fn stacks(&mut self) -> &mut Stacks {
+        &mut self.stacks
+    }
+
+    /// What decoders gave up since the last call, and stacks that will have no names.
     pub(crate) fn take_lost(&mut self) -> BTreeMap<(&'static str, &'static str), u64> {
-        std::mem::take(&mut self.lost)
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.insert(("stack", "not_named"), self.stacks.take_lost());
+        lost
     }
 }
 
@@ -93,7 +100,9 @@ impl Context for Namer {
     }
 
     fn stack(&mut self, stack: RawStack) -> u64 {
-        self.stacks.id(stack)
+        // The row's time says only how long it is kept.
+        let now = crate::monotonic_ns().unwrap_or(0);
+        self.stacks.id(stack, self.clock.to_unix(now))
     }
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {

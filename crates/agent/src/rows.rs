@@ -1,6 +1,6 @@
 //! Rows of the tables that belong to no tracker. Columns are in the order of `core.sql`.
 
-use underspan_model::LostEvents;
+use underspan_model::{FrameKind, LostEvents, Stack};
 use underspan_store::Batch;
 
 /// The table of what could not be recorded.
@@ -50,6 +50,16 @@ pub const PROCESSES_COLUMNS: &[&str] = &[
     "why",
 ];
 
+/// The table of stacks with names.
+pub const STACKS: &str = "stacks";
+
+/// The table of how walks of stacks ended.
+pub const STACK_ENDS: &str = "stack_ends";
+
+/// The columns of [`STACK_ENDS`].
+pub const STACK_ENDS_COLUMNS: &[&str] =
+    &["host", "start_time", "duration_ns", "part", "end", "count"];
+
 /// Appends a row to a batch of [`LOST_EVENTS`].
 pub fn lost_events(batch: &mut Batch, row: &LostEvents) {
     batch
@@ -59,6 +69,63 @@ pub fn lost_events(batch: &mut Batch, row: &LostEvents) {
         .u64(row.duration_ns)
         .str(&row.tracker)
         .str(&row.reason)
+        .u64(row.count);
+}
+
+/// Appends a row to a batch of [`STACKS`].
+pub fn stack(batch: &mut Batch, host: &str, stack_id: u64, seen: u64, stack: &Stack) {
+    let mut row = batch.row();
+    row.str(host).u64(stack_id).time(seen);
+    let frames = &stack.frames;
+    row.len(frames.len());
+    frames.iter().map(|frame| frame.kind).map(FrameKind::name).for_each(|kind| {
+        row.str(kind);
+    });
+    row.len(frames.len());
+    for frame in frames {
+        row.str(&frame.function);
+    }
+    row.len(frames.len());
+    for frame in frames {
+        row.str(&frame.file);
+    }
+    row.len(frames.len());
+    for frame in frames {
+        row.u32(frame.line);
+    }
+    row.len(frames.len());
+    for frame in frames {
+        row.str(&frame.module);
+    }
+    row.str(&stack.truncated);
+}
+
+/// How many walks of one part of stacks ended in one way between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackEnds<'a> {
+    /// The watched host.
+    pub host: &'a str,
+    /// When the counting began, Unix ns.
+    pub start_time: u64,
+    /// How long it covers, in ns.
+    pub duration_ns: u64,
+    /// `kernel`, `native` or `python`.
+    pub part: &'a str,
+    /// Name of a `StackEnd`.
+    pub end: &'a str,
+    /// How many.
+    pub count: u64,
+}
+
+/// Appends a row to a batch of [`STACK_ENDS`].
+pub fn stack_ends(batch: &mut Batch, row: &StackEnds<'_>) {
+    batch
+        .row()
+        .str(row.host)
+        .time(row.start_time)
+        .u64(row.duration_ns)
+        .str(row.part)
+        .str(row.end)
         .u64(row.count);
 }
 
@@ -166,10 +233,11 @@ pub fn process(batch: &mut Batch, row: &ProcessRow) {
 mod tests {
     use super::*;
 
-    /// The columns of a table as `core.sql` declares them: name and ClickHouse type.
-    fn declared(table: &str) -> Vec<(String, String)> {
-        let sql = include_str!("../../store/src/sql/core.sql");
-        let start = sql.find(&format!("EXISTS {table}{{on_cluster}}")).expect("table in core.sql");
+    const CORE: &str = include_str!("../../store/src/sql/core.sql");
+
+    /// The columns of a table as its SQL declares them: name and ClickHouse type.
+    fn declared(sql: &str, table: &str) -> Vec<(String, String)> {
+        let start = sql.find(&format!("EXISTS {table}{{on_cluster}}")).expect("table in the SQL");
         let body = &sql[start..];
         let body = &body[body.find("(\n").unwrap() + 2..body.find("\n) ENGINE").unwrap()];
         body.lines()
@@ -186,6 +254,7 @@ mod tests {
     fn empty_row_bytes(columns: &[(String, String)]) -> usize {
         let width = |kind: &str| match kind {
             "String" | "LowCardinality(String)" => 1,
+            _ if kind.starts_with("Array(") => 1,
             "UInt32" => 4,
             "UInt64" | "DateTime64(9, 'UTC')" => 8,
             other => panic!("a type the test does not know: {other}"),
@@ -193,8 +262,8 @@ mod tests {
         columns.iter().map(|(_, kind)| width(kind)).sum()
     }
 
-    fn assert_matches(table: &str, columns: &[&str], batch: &Batch) {
-        let declared = declared(table);
+    fn assert_matches(sql: &str, table: &str, columns: &[&str], batch: &Batch) {
+        let declared = declared(sql, table);
         let names: Vec<_> = declared.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, columns);
         assert_eq!(batch.rows, 1);
@@ -213,14 +282,49 @@ mod tests {
             count: 3,
         };
         lost_events(&mut batch, &row);
-        assert_matches(LOST_EVENTS, LOST_EVENTS_COLUMNS, &batch);
+        assert_matches(CORE, LOST_EVENTS, LOST_EVENTS_COLUMNS, &batch);
 
         let mut batch = Batch::new(AGENT_STATS, AGENT_STATS_COLUMNS);
         agent_stats(&mut batch, &AgentStats::default());
-        assert_matches(AGENT_STATS, AGENT_STATS_COLUMNS, &batch);
+        assert_matches(CORE, AGENT_STATS, AGENT_STATS_COLUMNS, &batch);
 
         let mut batch = Batch::new(PROCESSES, PROCESSES_COLUMNS);
         process(&mut batch, &ProcessRow::default());
-        assert_matches(PROCESSES, PROCESSES_COLUMNS, &batch);
+        assert_matches(CORE, PROCESSES, PROCESSES_COLUMNS, &batch);
+
+        let sql = underspan_trackers::stack::component().sql;
+        let mut batch = Batch::new(STACKS, &underspan_trackers::stack::COLUMNS);
+        stack(&mut batch, "", 1, 2, &Stack::default());
+        assert_matches(sql, STACKS, &underspan_trackers::stack::COLUMNS, &batch);
+
+        let mut batch = Batch::new(STACK_ENDS, STACK_ENDS_COLUMNS);
+        stack_ends(&mut batch, &StackEnds::default());
+        assert_matches(sql, STACK_ENDS, STACK_ENDS_COLUMNS, &batch);
+    }
+
+    #[test]
+    fn frames_are_written_column_by_column() {
+        let frame = |function: &str, line| underspan_model::Frame {
+            kind: FrameKind::Python,
+            function: function.to_owned(),
+            file: "a.py".to_owned(),
+            line,
+            module: String::new(),
+        };
+        let frames = vec![frame("f", 1), frame("g", 2)];
+        let mut batch = Batch::new(STACKS, &underspan_trackers::stack::COLUMNS);
+        stack(&mut batch, "h", 7, 0, &Stack { frames, truncated: "too_deep".to_owned() });
+        let expected = [
+            b"\x01h".as_slice(),
+            &7u64.to_le_bytes(),
+            &0u64.to_le_bytes(),
+            b"\x02\x06python\x06python",
+            b"\x02\x01f\x01g",
+            b"\x02\x04a.py\x04a.py",
+            b"\x02\x01\0\0\0\x02\0\0\0",
+            b"\x02\0\0",
+            b"\x08too_deep",
+        ];
+        assert_eq!(batch.bytes, expected.concat());
     }
 }

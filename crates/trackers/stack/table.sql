@@ -15,3 +15,18 @@ PARTITION BY toDate(start_time)
 ORDER BY (host, stack_id)
 TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
 SETTINGS ttl_only_drop_parts = 1;
+
+-- migration 2: how many walks of kernel, native and Python frames ended how
+CREATE TABLE IF NOT EXISTS stack_ends{on_cluster}
+(
+    host LowCardinality(String),
+    start_time DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    duration_ns UInt64 CODEC(T64, ZSTD(1)),
+    part LowCardinality(String),
+    end LowCardinality(String),
+    count UInt64
+) ENGINE = {engine}
+PARTITION BY toDate(start_time)
+ORDER BY (host, part, end, start_time)
+TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
+SETTINGS ttl_only_drop_parts = 1;

@@ -1,0 +1,184 @@
+//! The thread that looks up names.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use underspan_symbols::{Incarnation, Kallsyms, Symbolizer};
+use underspan_trackers::stack::RawStack;
+
+use super::Named;
+
+/// Jobs that may wait,
+const QUEUE: usize = 8192;
+/// and bytes of stacks in them.
+const QUEUE_BYTES: usize = 8 << 20;
+/// Named stacks that may wait for their row to be written.
+const NAMED: usize = 1024;
+/// Jobs that are looked at together: first what can vanish is read for all of them.
+const TOGETHER: usize = 256;
+
+/// What the thread is told, in order.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Look up a stack's names.
+    Name { id: u64, at: u64, process: Incarnation, stack: RawStack },
+    /// Read what a process's addresses mean.
+    Learn(Incarnation),
+    /// A process was forked.
+    Forked { parent: Incarnation, child: Incarnation },
+    /// A process ended, or began another program.
+    Ended(Incarnation),
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match self {
+            Job::Name { stack, .. } => {
+                let RawStack { kernel, native, python, .. } = stack;
+                size_of::<Job>()
+                    + (kernel.len() + native.len()) * size_of::<u64>()
+                    + size_of_val(python.as_slice())
+            }
+            _ => size_of::<Job>(),
+        }
+    }
+}
+
+/// The thread's other end.
+pub(super) struct Worker {
+    /// `None`: the thread could not be started.
+    jobs: Option<SyncSender<Job>>,
+    named: Receiver<Named>,
+    waiting: Arc<Waiting>,
+}
+
+/// What was given and did not come back yet.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicUsize,
+    stacks: AtomicUsize,
+}
+
+impl Worker {
+    /// Starts the thread. It inherits what the caller may do.
+    pub(super) fn start(kernel: Option<Kallsyms>) -> Self {
+        let (jobs, todo) = sync_channel(QUEUE);
+        let (done, named) = sync_channel(NAMED);
+        let waiting = Arc::new(Waiting::default());
+        let shared = Arc::clone(&waiting);
+        let thread = thread::Builder::new().name("symbols".into()).spawn(move || {
+            run(&todo, &done, &shared, Symbolizer::new(kernel));
+        });
+        if let Err(error) = &thread {
+            tracing::error!("stacks get no names: their thread cannot be started: {error}");
+        }
+        Worker { jobs: thread.is_ok().then_some(jobs), named, waiting }
+    }
+
+    /// Whether the job could be taken on.
+    pub(super) fn give(&self, job: Job) -> bool {
+        let Some(jobs) = &self.jobs else { return false };
+        let bytes = job.bytes();
+        let stacks = usize::from(matches!(job, Job::Name { .. }));
+        if self.waiting.bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES {
+            return false;
+        }
+        // Counted before it is sent: the thread takes it off again.
+        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.waiting.stacks.fetch_add(stacks, Ordering::Relaxed);
+        match jobs.try_send(job) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                self.waiting.stacks.fetch_sub(stacks, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// What is ready.
+    pub(super) fn named(&self) -> Vec<Named> {
+        self.named.try_iter().collect()
+    }
+
+    /// What gets ready within a time, and how many stacks did not.
+    pub(super) fn finish(mut self, within: Duration) -> (Vec<Named>, u64) {
+        let until = Instant::now() + within;
+        self.jobs = None;
+        let mut named = Vec::new();
+        loop {
+            match self.named.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(one) => named.push(one),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    named.extend(self.named.try_iter());
+                    break;
+                }
+            }
+        }
+        (named, self.waiting.stacks.load(Ordering::Relaxed) as u64)
+    }
+}
+
+fn run(
+    jobs: &Receiver<Job>,
+    done: &SyncSender<Named>,
+    waiting: &Waiting,
+    mut symbolizer: Symbolizer,
+) {
+    if let Err(error) = lower_priority() {
+        tracing::debug!("names are looked up at ordinary priority: {error}");
+    }
+    while let Ok(first) = jobs.recv() {
+        let together: Vec<_> =
+            [first].into_iter().chain(jobs.try_iter().take(TOGETHER - 1)).collect();
+        for job in &together {
+            read_ahead(&mut symbolizer, job);
+        }
+        for job in together {
+            waiting.bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
+            match job {
+                Job::Name { id, at, process, stack } => {
+                    let stack = symbolizer.name(process, &stack);
+                    // The agent has ended, and counts what is left.
+                    if done.send(Named { id, at, stack }).is_err() {
+                        return;
+                    }
+                    waiting.stacks.fetch_sub(1, Ordering::Relaxed);
+                }
+                Job::Ended(process) => symbolizer.ended(process),
+                Job::Learn(_) | Job::Forked { .. } => {}
+            }
+        }
+    }
+}
+
+/// Reads what can vanish: mappings go with their process, code objects when nobody refers to them.
+/// The rest is in files.
+fn read_ahead(symbolizer: &mut Symbolizer, job: &Job) {
+    match job {
+        Job::Name { process, stack, .. } => {
+            symbolizer.read_python(*process, stack);
+            symbolizer.learn(*process);
+        }
+        Job::Learn(process) => symbolizer.learn(*process),
+        Job::Forked { parent, child } => symbolizer.forked(*parent, *child),
+        Job::Ended(_) => {}
+    }
+}
+
+/// What is watched must not wait for a CPU because of this.
+fn lower_priority() -> io::Result<()> {
+    const NICEST: i32 = 19;
+    let batch = libc::sched_param { sched_priority: 0 };
+    // SAFETY: both only change how the calling thread (0) is scheduled; `batch` outlives the call.
+    let failed = unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) != 0
+            || libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) != 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
