@@ -9,6 +9,7 @@ mod beside;
 mod doctor;
 mod explain;
 mod failure;
+mod flame;
 mod global;
 mod output;
 mod privileges;
@@ -50,6 +51,8 @@ enum Command {
     Requests(requests::Args),
     /// Where one request's time went, who is to blame, what to change
     Explain(explain::Args),
+    /// Flame graphs of running and waiting, also for other viewers
+    Flame(Box<flame::Args>),
     /// Send a query to ClickHouse
     Sql(sql::Args),
     /// What can be seen here, tracker by tracker, and why not
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Server(args) => server::run(args, &global),
         Command::Requests(args) => requests::run(args, &global),
         Command::Explain(args) => explain::run(args, &global),
+        Command::Flame(args) => flame::run(*args, &global),
         Command::Sql(args) => sql::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
     };

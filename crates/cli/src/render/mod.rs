@@ -13,6 +13,7 @@ mod tests;
 pub(crate) use explanation::explanation;
 pub(crate) use ink::Ink;
 pub(crate) use requests::requests;
+pub(crate) use text::{clean, instant};
 
 /// How wide output is when nobody looks at it, and at most.
 pub(crate) const WIDTH: usize = 100;

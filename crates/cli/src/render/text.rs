@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// Without control characters: what came over the network must not steer the terminal.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -51,7 +51,7 @@ pub(super) fn bytes(n: u64) -> String {
 }
 
 /// `2026-03-02 10:15:00.001 UTC`.
-pub(super) fn instant(unix_ns: u64) -> String {
+pub(crate) fn instant(unix_ns: u64) -> String {
     strftime(unix_ns, "%Y-%m-%d %H:%M:%S%.3f UTC")
 }
 

@@ -18,6 +18,7 @@ use underspan_flame::{Kind, Sample, Totals};
 use underspan_model::{LostEvents, Request};
 use underspan_store::Store;
 
+pub use idle::mark_rest;
 pub use requests::{RequestFilter, requests_for_flame};
 pub use timeline::timeline;
 

@@ -1,0 +1,155 @@
+//! `underspan flame`: pictures of where time went.
+
+mod args;
+mod picture;
+mod summary;
+pub(crate) mod time;
+mod write;
+
+use std::process::ExitCode;
+
+use underspan_evidence::flame::{Extent, FlameQuery, extents, mark_rest, timeline};
+use underspan_flame::{Kind, Per, Timeline, scale};
+use underspan_store::Store;
+
+pub(crate) use args::Args;
+use args::Format;
+use picture::Picture;
+use write::{Comparison, Output};
+
+use crate::failure::Failure;
+use crate::render::{self, Ink};
+use crate::{Global, output, session};
+
+/// What was collected.
+enum Found {
+    One(Picture, Option<Timeline>),
+    Two(Comparison),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let format = args.format()?;
+    if args.slow.is_some() || args.before.is_some() {
+        refuse_single(format)?;
+    }
+    let now = time::now();
+    let found = session::with_store(global, async |store| find(&store, &args, format, now).await)?;
+    let written = format.map(|format| write::bytes(&found, &args, format)).transpose()?;
+    let mut report = None;
+    if let (Some(bytes), Some(format)) = (&written, format) {
+        match &args.output {
+            Some(path) => {
+                std::fs::write(path, bytes).map_err(|error| {
+                    Failure::new(format!("cannot write {}: {error}", path.display()))
+                })?;
+                report = Some(Output { path: path.clone(), format: format.name(), bytes: bytes.len() });
+            }
+            None => output::print(bytes)?,
+        }
+    }
+    let ink = Ink::new(global.colour());
+    if written.is_some() && report.is_none() {
+        // Standard output has the file.
+        eprint!("{}", summary::text(&found, &args, None, Ink::new(false)));
+    } else if global.json {
+        output::print_json(&summary::json(&found, report))?;
+    } else {
+        output::print(summary::text(&found, &args, report.as_ref(), ink).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Viewers with a time axis, and speedscope, know of no differences.
+fn refuse_single(format: Option<Format>) -> anyhow::Result<()> {
+    match format {
+        None | Some(Format::Svg | Format::Folded | Format::Pprof) => Ok(()),
+        Some(format) => {
+            Err(Failure::new(format!("{} cannot hold a difference", format.name()))
+                .hint("write it as .svg, .folded or .pb.gz")
+                .into())
+        }
+    }
+}
+
+async fn find(
+    store: &Store,
+    args: &Args,
+    format: Option<Format>,
+    now: u64,
+) -> anyhow::Result<Found> {
+    let (before, after, per) = if let Some(slow) = args.slow {
+        let query = args.query(now)?;
+        let (fast, slow) = picture::slow_and_fast(store, args, &query, slow).await?;
+        (fast, slow, Per::Request)
+    } else if let (Some(before), Some(after)) = (args.before, args.after) {
+        let (since, until) = before.resolve(now);
+        let before = picture::one(store, args, &args.query_of(since, until)?).await?;
+        let (since, until) = after.resolve(now);
+        let after = picture::one(store, args, &args.query_of(since, until)?).await?;
+        let per = if before.requests.is_some() { Per::Request } else { Per::Second };
+        (before, after, per)
+    } else {
+        let picture = picture::one(store, args, &args.query(now)?).await?;
+        refuse_empty(store, &picture).await?;
+        let timeline = match format {
+            Some(Format::Firefox | Format::Perfetto) => {
+                Some(in_time(store, &picture).await?)
+            }
+            _ => None,
+        };
+        return Ok(Found::One(picture, timeline));
+    };
+    if before.is_empty() && after.is_empty() {
+        refuse_empty(store, &after).await?;
+    }
+    Ok(Found::Two(Comparison { per: args.per().unwrap_or(per), before, after }))
+}
+
+async fn in_time(store: &Store, picture: &Picture) -> anyhow::Result<Timeline> {
+    if matches!(picture.query.kind, Kind::Loop | Kind::Goroutine) {
+        return Ok(Timeline { samples: picture.samples.clone(), ..Timeline::default() });
+    }
+    let (mut timeline, _) = timeline(store, &picture.query, picture.requests.as_deref()).await?;
+    // What is not sampled has no time of its own: it goes to where the samples begin.
+    let begin = timeline.begin();
+    scale(&mut timeline.samples, &picture.totals, begin);
+    mark_rest(&mut timeline.samples, picture.requests.is_some());
+    timeline.samples.sort_by_key(|sample| sample.start_time);
+    Ok(timeline)
+}
+
+/// A picture without a sample: says what there is instead.
+async fn refuse_empty(store: &Store, picture: &Picture) -> anyhow::Result<()> {
+    if !picture.is_empty() {
+        return Ok(());
+    }
+    let FlameQuery { kind, since, until, .. } = &picture.query;
+    let range = format!("{} to {}", render::instant(*since), render::instant(*until));
+    let message = format!("no samples of kind {kind} from {range} that fit");
+    let tables = extents(store, *kind).await?;
+    let known = picture.facts.summary.not_sampled_ns;
+    let hint = if known > 0 {
+        format!(
+            "the ledger has {} of it, but no stacks were taken: `underspan doctor` says whether the trackers run; {}",
+            underspan_explain::words::duration(known),
+            existing(&tables)
+        )
+    } else {
+        format!("{}; name another range with --last, --since and --until", existing(&tables))
+    };
+    Err(Failure::new(message).hint(hint).into())
+}
+
+fn existing(tables: &[Extent]) -> String {
+    let each = tables.iter().map(|extent| match extent.rows {
+        0 => format!("{} has no rows", extent.table),
+        _ => format!(
+            "{} has rows from {} to {}",
+            extent.table,
+            render::instant(extent.first),
+            render::instant(extent.last)
+        ),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
