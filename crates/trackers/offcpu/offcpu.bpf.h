@@ -196,4 +196,28 @@ static __always_inline void off_cpu_end(struct thread *t, struct task_struct *ta
 		ask_for_stack(t);
 }
 
+/*
+ * The current thread, not an interrupt, has woken one whose wait will be a sample because it was long:
+ * where it stands now is where it released what was waited for.
+ */
+static __always_inline void tell_waker(const struct thread *sleeper, __u64 now)
+{
+	const struct wait *w = &sleeper->wait;
+	const struct gil_wait *g = &sleeper->gil;
+	__u64 asleep = now - w->start, sequence = next_sequence(&sleeper->sampling, sleeper->born);
+	struct thread *waker;
+
+	if (w->gil) {
+		asleep += g->slept;
+		if (g->sequence)
+			sequence = g->sequence;
+	}
+	if (asleep < config.off_cpu_period_ns)
+		return;
+	waker = bpf_map_lookup_elem(&threads, &w->waker_tid);
+	if (waker)
+		take_stack(waker, STACK_OF_WAKER, (__u64)sleeper->tid << 32 | (__u32)sequence, now,
+			   TRACKER_OFFCPU);
+}
+
 #endif

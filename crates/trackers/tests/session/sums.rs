@@ -12,13 +12,13 @@ use crate::watcher::{Watcher, monotonic};
 use crate::workload::Workload;
 
 /// Puts a thread on one CPU.
-fn pin(tid: u32, cpu: usize) {
+pub(crate) fn pin(tid: u32, cpu: usize) {
     let mut only = CpuSet::new();
     only.set(cpu).expect("there is such a CPU");
     sched_setaffinity(Pid::from_raw(tid as i32), &only).expect("the thread may be moved");
 }
 
-fn cpus() -> Vec<usize> {
+pub(crate) fn cpus() -> Vec<usize> {
     let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).expect("an affinity");
     (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect()
 }

@@ -8,6 +8,7 @@
  *	exec		starts itself again, in the first thread
  *	thread-exec	the same, in another thread; that thread's tid
  *	addresses	of the pretended GIL, of the collector's flag and of its counters
+ *	lock-address	of the mutex that wait-for-lock waits for
  *	serve		a server on loopback: waits, accepts, answers; its port
  *	serve-unix PATH	the same on a Unix socket
  *
@@ -317,6 +318,57 @@ static void do_burn(void)
 	}
 }
 
+static void do_many_short(void)
+{
+	for (int i = 0; i < 400; i++) {
+		usleep(3000);
+		poll(&(struct pollfd){ .fd = -1 }, 1, 2);
+	}
+}
+
+static void do_some_long(void)
+{
+	for (int i = 0; i < 20; i++)
+		usleep(25000);
+}
+
+/* A call tree that is known: dig() calls itself until it is so deep. */
+__attribute__((noinline)) void dig(int depth)
+{
+	if (depth > 1)
+		dig(depth - 1);
+	else
+		usleep(12000);
+	__asm__ volatile(""); /* no tail call */
+}
+
+static void dig_for_long(int depth)
+{
+	for (;;)
+		dig(depth);
+}
+
+static void do_dig_5(void) { dig_for_long(5); }
+static void do_dig_40(void) { dig_for_long(40); }
+static void do_dig_120(void) { dig_for_long(120); }
+
+static pthread_mutex_t handed_over = PTHREAD_MUTEX_INITIALIZER;
+
+static void do_wait_for_lock(void)
+{
+	usleep(10000);
+	pthread_mutex_lock(&handed_over);
+	pthread_mutex_unlock(&handed_over);
+}
+
+static void do_release_lock(void)
+{
+	pthread_mutex_lock(&handed_over);
+	usleep(60000);
+	pthread_mutex_unlock(&handed_over);
+	sleep(1000);
+}
+
 static const struct role {
 	const char *name;
 	void (*play)(void);
@@ -330,7 +382,10 @@ static const struct role {
 	{ "accept", do_accept }, { "pipe", do_pipe }, { "eventfd", do_eventfd },
 	{ "child", do_child }, { "mix", do_mix }, { "brief", do_brief }, { "hold", do_hold },
 	{ "gil-slices", do_gil_slices }, { "collect", do_collect },
-	{ "wait-for-collector", do_wait_for_collector }, { "burn", do_burn },
+	{ "wait-for-collector", do_wait_for_collector }, { "many-short", do_many_short },
+	{ "some-long", do_some_long }, { "wait-for-lock", do_wait_for_lock },
+	{ "release-lock", do_release_lock }, { "dig-5", do_dig_5 }, { "dig-40", do_dig_40 },
+	{ "dig-120", do_dig_120 }, { "burn", do_burn },
 };
 
 static void *play(void *role)
@@ -424,6 +479,8 @@ static void command(char *line)
 		say((long)&gil);
 		say((long)&collecting);
 		return say((long)generation_stats);
+	} else if (!strcmp(line, "lock-address")) {
+		return say((long)&handed_over);
 	} else if (!strcmp(line, "serve")) {
 		struct sockaddr_in address = { .sin_family = AF_INET,
 					       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

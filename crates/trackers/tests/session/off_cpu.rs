@@ -1,0 +1,173 @@
+//! Waits become samples: the weights are the time that was waited, and each has its own stack.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use object::{Object as _, ObjectSymbol as _};
+use underspan_model::{StackEnd, State};
+
+use crate::sums::{cpus, pin};
+use crate::support::Row;
+use crate::watcher::Watcher;
+use crate::workload::{Workload, eventually};
+
+const PERIOD: u64 = 10_000_000;
+
+fn weights(rows: &[Row]) -> BTreeMap<String, u64> {
+    let mut weights = BTreeMap::new();
+    for row in rows {
+        *weights.entry(row.text("state").to_owned()).or_default() += row.u64("weight_ns");
+    }
+    weights
+}
+
+/// Plays a role that ends by itself; the weights by state of its thread, and the thread's ledger.
+fn play(watcher: &mut Watcher, workload: &mut Workload, role: &str) -> (Vec<Row>, Row) {
+    let tid = workload.start(role);
+    eventually(role, || workload.stat_state(tid).is_none().then_some(()));
+    // The last ledger is written when the thread ends, whole: nothing read it before.
+    let of_thread = |row: &Row| row.u64("tid") == u64::from(tid);
+    let ledger = watcher.row("thread_states", of_thread);
+    (watcher.rows_of("off_cpu", tid), ledger)
+}
+
+/// Weights differ from the ledger by what is still carried: less than a period.
+#[track_caller]
+fn assert_weights(rows: &[Row], ledger: &Row, state: State, injected: u64) {
+    let weight = weights(rows).get(state.name()).copied().unwrap_or(0);
+    let waited = ledger.u64(&underspan_model::column(state));
+    let off = weight.abs_diff(waited);
+    assert!(off <= PERIOD, "{}: {weight} ns sampled, {waited} ns in the ledger", state.name());
+    assert!(waited.abs_diff(injected) <= injected / 20, "{injected} injected, {waited} waited");
+}
+
+#[test]
+fn waits_shorter_than_the_period_add_up() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    // 400 sleeps of 3 ms and 400 polls of 2 ms, by turns.
+    let (rows, ledger) = play(&mut watcher, &mut workload, "many-short");
+    assert_weights(&rows, &ledger, State::Sleep, 1_200_000_000);
+    assert_weights(&rows, &ledger, State::PollWait, 800_000_000);
+    // Others may have had the CPU for longer.
+    for row in rows.iter().filter(|row| row.u64("duration_ns") < PERIOD) {
+        assert!(row.u64("weight_ns").is_multiple_of(PERIOD), "{row:?}");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_wait_as_long_as_the_period_stands_for_itself() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    // 20 sleeps of 25 ms.
+    let (rows, ledger) = play(&mut watcher, &mut workload, "some-long");
+    assert_weights(&rows, &ledger, State::Sleep, 500_000_000);
+    let sleeps: Vec<_> = rows.iter().filter(|row| row.text("state") == "sleep").collect();
+    assert_eq!(sleeps.len(), 20);
+    for row in sleeps {
+        assert_eq!(row.u64("weight_ns"), row.u64("duration_ns"));
+        assert_ne!(row.u64("stack_id"), 0, "{row:?}");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_lock_names_who_released_it_and_where() {
+    let mut watcher = Watcher::new();
+    watcher.session.start_unwinding().expect("unwinding starts");
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    // Unwind tables are read when they are asked for first.
+    let first = workload.start("dig-5");
+    watcher.row("off_cpu", |row| row.u64("tid") == u64::from(first));
+    std::thread::sleep(Duration::from_millis(500));
+    let holder = u64::from(workload.start("release-lock"));
+    let waiter = u64::from(workload.start("wait-for-lock"));
+    let row =
+        watcher.row("off_cpu", |row| row.u64("tid") == waiter && row.text("state") == "lock_wait");
+    assert!(row.u64("duration_ns") > 20_000_000, "{row:?}");
+    assert_eq!((row.u64("holder_tid"), row.text("holder_reason")), (holder, "released_it"));
+    assert_eq!(row.u64("waker_tid"), holder);
+    for (id, of) in [("stack_id", "do_wait_for_lock"), ("waker_stack_id", "do_release_lock")] {
+        let (stack, of) = (watcher.stack(row.u64(id)), function(of));
+        assert!(stack.native.iter().any(|frame| of.contains(frame)), "{id}: {stack:?}");
+    }
+    assert_eq!(row.text("lock_kind"), "futex");
+    assert_eq!(row.u64("lock_addr"), u64::from(workload.ask("lock-address")));
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_wait_for_the_gil_is_one_sample_and_names_its_holder() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    let gil = workload.addresses().gil;
+    let config = underspan_trackers::ProcessConfig { gil, ..Default::default() };
+    watcher.session.watch(workload.pid, config).expect("the process can be watched");
+    let holder = u64::from(workload.start("hold"));
+    std::thread::sleep(Duration::from_millis(20));
+    let waiter = workload.start("gil-slices");
+    let row = watcher.row("off_cpu", |row| {
+        row.u64("tid") == u64::from(waiter) && row.text("state") == "gil_wait"
+    });
+    let waited = row.u64("duration_ns");
+    assert!((45_000_000..90_000_000).contains(&waited), "{row:?}");
+    // Between its sleeps it ran for some microseconds.
+    assert!(waited - row.u64("weight_ns") < 2_000_000, "{row:?}");
+    assert_eq!((row.u64("holder_tid"), row.text("holder_reason")), (holder, "gil_state"));
+    assert_eq!((row.u64("lock_addr"), row.text("lock_kind")), (gil, "gil"));
+    assert_ne!(row.u64("stack_id"), 0);
+    watcher.assert_nothing_lost();
+}
+
+/// Where a function of the workload is.
+fn function(name: &str) -> Range<u64> {
+    let bytes = std::fs::read(crate::workload::binary()).expect("it was compiled");
+    let file = object::File::parse(bytes.as_slice()).expect("an ELF file");
+    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name)).expect("a function");
+    symbol.address()..symbol.address() + symbol.size()
+}
+
+#[test]
+fn every_sample_has_its_own_threads_stack_also_when_threads_migrate() {
+    let mut watcher = Watcher::new();
+    watcher.session.start_unwinding().expect("unwinding starts");
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let depths = [5, 40, 120].map(|depth| (workload.start(&format!("dig-{depth}")), depth));
+    // Unwind tables are read when they are asked for first.
+    for (tid, _) in depths {
+        watcher.row("off_cpu", |row| row.u64("tid") == u64::from(tid));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    watcher.drain();
+    watcher.rows.clear();
+
+    let cpus = cpus();
+    for round in 0..60 {
+        for (index, (tid, _)) in depths.iter().enumerate() {
+            pin(*tid, cpus[(round + index) % cpus.len()]);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    watcher.drain();
+    let dig = function("dig");
+    for (tid, depth) in depths {
+        let rows = watcher.rows_of("off_cpu", tid);
+        let sleeps: Vec<_> = rows.iter().filter(|row| row.text("state") == "sleep").collect();
+        assert!(sleeps.len() >= 60, "{} samples of thread {tid}", sleeps.len());
+        for row in sleeps {
+            let stack = watcher.stack(row.u64("stack_id"));
+            let deep = stack.native.iter().filter(|frame| dig.contains(frame)).count();
+            assert_eq!(deep, depth, "{row:?}: {stack:?}");
+            assert_eq!(stack.ends.native, StackEnd::Complete, "{stack:?}");
+            assert_eq!(stack.ends.kernel, StackEnd::Complete, "{stack:?}");
+            assert!(!stack.kernel.is_empty(), "{stack:?}");
+        }
+    }
+    watcher.assert_nothing_lost();
+}
