@@ -22,6 +22,7 @@ mod session;
 pub mod event_loop;
 pub mod gc;
 pub mod gil;
+pub mod goroutine;
 pub mod ledger;
 pub mod offcpu;
 pub mod oncpu;
@@ -42,7 +43,7 @@ pub use session::{
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 7] = [
+pub static ALL: [&dyn Tracker; 8] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
@@ -50,6 +51,7 @@ pub static ALL: [&dyn Tracker; 7] = [
     &offcpu::OffCpuTracker,
     &oncpu::OnCpuTracker,
     &event_loop::LoopTracker,
+    &goroutine::GoroutineTracker,
 ];
 
 /// One question about where time goes, and what it takes to answer it.
@@ -92,6 +94,15 @@ pub trait Decoder {
         &mut self,
         _threads: &[ThreadSnapshot],
         _now: u64,
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) {
+    }
+
+    /// A look at the goroutines of a watched Go service, which no event tells of.
+    fn goroutines(
+        &mut self,
+        _round: goroutine::Round,
         _context: &mut dyn Context,
         _rows: &mut Rows,
     ) {
