@@ -82,7 +82,12 @@ pub(crate) struct Args {
     #[arg(long)]
     lines: bool,
     /// What colours mean
-    #[arg(long = "colour-by", visible_alias = "color-by", value_name = "WHAT", default_value = "state")]
+    #[arg(
+        long = "colour-by",
+        visible_alias = "color-by",
+        value_name = "WHAT",
+        default_value = "state"
+    )]
     colouring: ColouringName,
 }
 
@@ -196,10 +201,17 @@ impl Args {
 
     /// The time range and the filters that need no requests.
     pub(super) fn query(&self, now: u64) -> anyhow::Result<FlameQuery> {
-        let last = self.last.map_or(HOUR, |last| u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
+        let last =
+            self.last.map_or(HOUR, |last| u64::try_from(last.as_nanos()).unwrap_or(u64::MAX));
         let until = self.until.unwrap_or(Instant::Ago(0)).resolve(now);
         let since = self.since.map_or_else(
-            || if self.until.is_some() { until.saturating_sub(last) } else { now.saturating_sub(last) },
+            || {
+                if self.until.is_some() {
+                    until.saturating_sub(last)
+                } else {
+                    now.saturating_sub(last)
+                }
+            },
             |since| since.resolve(now),
         );
         self.query_of(since, until)
@@ -209,7 +221,9 @@ impl Args {
     pub(super) fn query_of(&self, since: u64, until: u64) -> anyhow::Result<FlameQuery> {
         if since >= until {
             return Err(Failure::new("the time range is empty: it ends before it begins")
-                .hint("durations count back from now: --since 20m --until 10m, or --before 20m..10m")
+                .hint(
+                    "durations count back from now: --since 20m --until 10m, or --before 20m..10m",
+                )
                 .into());
         }
         let thread = self.thread.as_ref().map(|thread| match thread.parse() {

@@ -43,7 +43,8 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 std::fs::write(path, bytes).map_err(|error| {
                     Failure::new(format!("cannot write {}: {error}", path.display()))
                 })?;
-                report = Some(Output { path: path.clone(), format: format.name(), bytes: bytes.len() });
+                report =
+                    Some(Output { path: path.clone(), format: format.name(), bytes: bytes.len() });
             }
             None => output::print(bytes)?,
         }
@@ -64,11 +65,9 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
 fn refuse_single(format: Option<Format>) -> anyhow::Result<()> {
     match format {
         None | Some(Format::Svg | Format::Folded | Format::Pprof) => Ok(()),
-        Some(format) => {
-            Err(Failure::new(format!("{} cannot hold a difference", format.name()))
-                .hint("write it as .svg, .folded or .pb.gz")
-                .into())
-        }
+        Some(format) => Err(Failure::new(format!("{} cannot hold a difference", format.name()))
+            .hint("write it as .svg, .folded or .pb.gz")
+            .into()),
     }
 }
 
@@ -93,9 +92,7 @@ async fn find(
         let picture = picture::one(store, args, &args.query(now)?).await?;
         refuse_empty(store, &picture).await?;
         let timeline = match format {
-            Some(Format::Firefox | Format::Perfetto) => {
-                Some(in_time(store, &picture).await?)
-            }
+            Some(Format::Firefox | Format::Perfetto) => Some(in_time(store, &picture).await?),
             _ => None,
         };
         return Ok(Found::One(picture, timeline));

@@ -45,13 +45,18 @@ impl Instant {
         }
         // A bare date is the midnight that begins it.
         if let Ok(time) = text.parse::<DateTime>() {
-            return time.to_zoned(TimeZone::UTC).map_err(|e| e.to_string()).and_then(|t| at(t.timestamp()));
+            return time
+                .to_zoned(TimeZone::UTC)
+                .map_err(|e| e.to_string())
+                .and_then(|t| at(t.timestamp()));
         }
         if let Ok(time) = text.parse::<Time>() {
             let since_midnight = time.duration_since(Time::midnight()).as_nanos();
             return Ok(Instant::Today(u64::try_from(since_midnight).unwrap_or(0)));
         }
-        Err(String::from("give a time such as 10m (ago), 12:30, '2026-03-02 12:30' or now; times are UTC unless they have an offset"))
+        Err(String::from(
+            "give a time such as 10m (ago), 12:30, '2026-03-02 12:30' or now; times are UTC unless they have an offset",
+        ))
     }
 
     /// In nanoseconds since the Unix epoch.
@@ -121,7 +126,10 @@ mod tests {
 
     #[test]
     fn ranges_end_now_unless_they_say_when() {
-        assert_eq!(Range::parse("2m..1m").unwrap().resolve(NOW), (NOW - 120 * SECOND, NOW - 60 * SECOND));
+        assert_eq!(
+            Range::parse("2m..1m").unwrap().resolve(NOW),
+            (NOW - 120 * SECOND, NOW - 60 * SECOND)
+        );
         assert_eq!(Range::parse("10:00..").unwrap().resolve(NOW), (NOW - 900 * SECOND, NOW));
         assert!(Range::parse("10:00").is_err());
         assert!(Range::parse("..10:00").is_err());
