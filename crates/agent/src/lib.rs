@@ -21,6 +21,9 @@ mod sink;
 mod spool;
 mod stacks;
 
+/// To be named in [`DropOptions::also_keep`].
+pub use caps::Capability;
+
 pub use agent::{Agent, OpenError, Options};
 pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
 pub use cost::{

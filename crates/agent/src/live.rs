@@ -71,8 +71,12 @@ impl Live {
         })
     }
 
-    /// Begins to watch what was selected, but never the processes in `never`.
+    /// Begins to watch what was selected, but never the processes in `never`. Starts a thread: drop
+    /// privileges before.
     pub fn watch(&mut self, never: &[u32]) {
+        if let Err(error) = self.session.start_unwinding() {
+            tracing::warn!("native frames are not walked: {error}");
+        }
         self.processes.never(never);
         self.processes.scan(&mut self.session);
     }

@@ -21,6 +21,7 @@ mod session;
 mod signals;
 mod sql;
 mod store;
+mod top;
 mod up;
 mod watch;
 
@@ -53,6 +54,8 @@ enum Command {
     Explain(explain::Args),
     /// Flame graphs of running and waiting, also for other viewers
     Flame(Box<flame::Args>),
+    /// What every thread does, live, in the terminal; needs no store
+    Top(top::Args),
     /// Send a query to ClickHouse
     Sql(sql::Args),
     /// What can be seen here, tracker by tracker, and why not
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Requests(args) => requests::run(args, &global),
         Command::Explain(args) => explain::run(args, &global),
         Command::Flame(args) => flame::run(*args, &global),
+        Command::Top(args) => top::run(args, &global),
         Command::Sql(args) => sql::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
     };

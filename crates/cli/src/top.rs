@@ -1,0 +1,93 @@
+//! `underspan top`: what every thread does, live, in the terminal.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use underspan_agent::{Capability, DropOptions, LiveOptions, drop_privileges};
+use underspan_top::{Stacks, View, Watch, batch, check_terminal, show, text};
+
+use crate::failure::Failure;
+use crate::watch::{SelectArgs, host_name, log_to_stderr};
+use crate::{Global, output};
+
+/// Options of `underspan top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Length of an interval
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    #[arg(value_parser = interval)]
+    interval: Duration,
+    /// Print one interval as text, or as JSON with --json, and end
+    #[arg(long, conflicts_with = "batch")]
+    once: bool,
+    /// Print so many intervals as text, or as one line of JSON each with --json
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// Samples of running threads, a second and CPU; 0 takes none
+    #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    on_cpu_hz: u32,
+    /// Stay root
+    #[arg(long)]
+    keep_root: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let bounds = Duration::from_millis(100)..=Duration::from_secs(3600);
+    if bounds.contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("an interval is 100 ms to an hour".to_owned())
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
+    let count =
+        if args.once || (global.json && args.batch.is_none()) { Some(1) } else { args.batch };
+    if count.is_none() {
+        check_terminal()?;
+    } else {
+        // On the screen there is no place for it.
+        log_to_stderr();
+    }
+    let mut watch = Watch::open(LiveOptions {
+        host: host_name()?,
+        selection: args.select.selection()?,
+        wait_threshold: Duration::from_millis(1),
+        on_cpu_hz: args.on_cpu_hz,
+    })?;
+    let stacks = Stacks::new();
+    if !args.keep_root {
+        // The kernel tells where a thread sleeps only to who has this.
+        let also_keep = vec![Capability::CAP_SYS_ADMIN];
+        drop_privileges(&DropOptions { also_keep, ..DropOptions::default() }).map_err(|error| {
+            Failure::new(format!("cannot give up root: {error}")).hint("stay root with --keep-root")
+        })?;
+    }
+    watch.start()?;
+    match count {
+        None => show(&mut watch, stacks, args.interval)?,
+        Some(count) => {
+            let print = |view: &View| print(view, global.json, count > 1);
+            batch(&mut watch, args.interval, count, print)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(view: &View, json: bool, many: bool) -> anyhow::Result<()> {
+    match (json, many) {
+        (true, false) => output::print_json(view),
+        (true, true) => {
+            let mut line = serde_json::to_vec(view)?;
+            line.push(b'\n');
+            output::print(&line)
+        }
+        (false, false) => output::print(text(view).as_bytes()),
+        (false, true) => output::print(format!("{}\n", text(view)).as_bytes()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Bars, and numbers in few characters.
+
+use std::time::Duration;
+
+use underspan_model::{Ledger, State};
+
+/// Cells of a bar of `width`, by state, in ledger order. They fill it, if there is anything.
+pub(crate) fn cells(ledger: &Ledger, width: usize) -> Vec<(State, usize)> {
+    let total = u128::from(ledger.total());
+    if total == 0 {
+        return Vec::new();
+    }
+    // Where each state ends is rounded, not how long it is: so the lengths sum.
+    let end = |ns: u128| ((ns * width as u128 * 2 + total) / (total * 2)) as usize;
+    let (mut so_far, mut cells) = (0, Vec::new());
+    for (state, ns) in ledger.iter() {
+        let from = end(so_far);
+        so_far += u128::from(ns);
+        if end(so_far) > from {
+            cells.push((state, end(so_far) - from));
+        }
+    }
+    cells
+}
+
+/// Percent of an interval, in three characters.
+pub(crate) fn percent(ns: u64, interval_ns: u64) -> String {
+    if ns == 0 || interval_ns == 0 {
+        return String::new();
+    }
+    match ns as f64 * 100.0 / interval_ns as f64 {
+        share if share < 0.5 => "<1".to_owned(),
+        share => format!("{share:.0}"),
+    }
+}
+
+/// A duration in at most six characters.
+pub(crate) fn short(ns: u64) -> String {
+    let seconds = Duration::from_nanos(ns).as_secs_f64();
+    match seconds {
+        _ if ns < 1_000_000 => format!("{}µs", ns / 1_000),
+        s if s < 0.01 => format!("{:.1}ms", s * 1e3),
+        s if s < 1.0 => format!("{:.0}ms", s * 1e3),
+        s if s < 60.0 => format!("{s:.1}s"),
+        s if s < 3600.0 => format!("{:.0}m{:02.0}s", (s / 60.0).floor(), (s % 60.0).floor()),
+        s if s < 360_000.0 => {
+            format!("{:.0}h{:02.0}m", (s / 3600.0).floor(), (s / 60.0 % 60.0).floor())
+        }
+        s => format!("{:.0}d", s / 86_400.0),
+    }
+}
+
+/// The first `width` characters; if there are more, the last of them is `…`.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// The same with the `…` in the middle: pools tell their threads apart at the end of the name.
+pub(crate) fn cut_middle(text: &str, width: usize) -> String {
+    let len = text.chars().count();
+    if len <= width || width < 4 {
+        return cut(text, width);
+    }
+    let tail = (width - 1) / 2;
+    let head: String = text.chars().take(width - 1 - tail).collect();
+    let tail: String = text.chars().skip(len - tail).collect();
+    format!("{head}…{tail}")
+}
+
+/// The time of day, UTC.
+pub(crate) fn clock(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_filled_and_in_proportion() {
+        let mut ledger = Ledger::default();
+        ledger[State::Running] = 500;
+        ledger[State::GilWait] = 250;
+        ledger[State::Sleep] = 250;
+        let filled = cells(&ledger, 8);
+        assert_eq!(filled, [(State::Running, 4), (State::GilWait, 2), (State::Sleep, 2)]);
+        for width in 0..40 {
+            let sum: usize = cells(&ledger, width).iter().map(|(_, cells)| cells).sum();
+            assert_eq!(sum, width);
+        }
+        assert!(cells(&Ledger::default(), 8).is_empty());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown: Vec<_> =
+            [999, 12_345_678, 1_500_000, 1_500_000_000, 61_000_000_000, 7_260_000_000_000]
+                .map(short)
+                .to_vec();
+        assert_eq!(shown, ["0µs", "12ms", "1.5ms", "1.5s", "1m01s", "2h01m"]);
+        assert_eq!([0, 1, 500, 1_000].map(|ns| percent(ns, 1_000)), ["", "<1", "50", "100"]);
+        assert_eq!(cut("ThreadPoolExecutor-0_3", 10), "ThreadPoo…");
+        assert_eq!(cut_middle("ThreadPoolExecutor-0_3", 10), "Threa…-0_3");
+        assert_eq!(cut_middle("ThreadPool", 10), "ThreadPool");
+        assert_eq!(clock(1_700_000_000_000_000_000), "22:13:20 UTC");
+    }
+}

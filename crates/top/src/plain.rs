@@ -1,0 +1,95 @@
+//! A view as plain text, for scripts and for reading later.
+
+use std::fmt::Write as _;
+
+use underspan_model::Ledger;
+
+use crate::bar::{clock, percent, short};
+use crate::view::View;
+
+/// The longest states of a ledger that are told.
+const STATES: usize = 4;
+
+/// The view, some lines for each part.
+pub fn text(view: &View) -> String {
+    let mut text = String::new();
+    let cost = &view.cost;
+    let share = |ns: u64| match percent(ns, view.interval_ns) {
+        share if share.is_empty() => "0".to_owned(),
+        share => share,
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{} {}: {} processes, {} threads, {} requests in flight; cost {} % of a CPU, {} % in the kernel, {} MB; {} events lost",
+        clock(view.time),
+        view.host,
+        view.processes.len(),
+        view.threads(),
+        view.requests.len(),
+        share(cost.cpu_ns),
+        cost.bpf_ns.map_or_else(|| "?".to_owned(), share),
+        cost.rss_bytes >> 20,
+        cost.lost
+    );
+    for process in &view.processes {
+        let python = match process.python.as_str() {
+            "" => String::new(),
+            version => format!(", Python {version}"),
+        };
+        let _ = writeln!(text, "{} {}{python}", process.pid, process.process);
+        for thread in &process.threads {
+            let _ = writeln!(
+                text,
+                "  {:>8} {:<24} {:<11} {:>6}  {}",
+                thread.tid,
+                thread.thread,
+                thread.state.name(),
+                short(thread.state_for_ns),
+                states(&thread.ledger, view.interval_ns)
+            );
+        }
+    }
+    if !view.requests.is_empty() {
+        let _ = writeln!(text, "in flight");
+    }
+    for request in &view.requests {
+        let _ = writeln!(
+            text,
+            "  {:>8} {} {} from {}: {} ({}) {} for {}",
+            short(request.age_ns),
+            request.method,
+            request.path,
+            request.peer,
+            request.thread,
+            request.tid,
+            request.state.map_or("gone", |state| state.name()),
+            short(request.state_for_ns)
+        );
+    }
+    if !view.culprits.is_empty() {
+        let _ = writeln!(text, "kept others waiting");
+    }
+    for culprit in &view.culprits {
+        let _ = writeln!(
+            text,
+            "  {:>8} of {} others: {} ({}) of {} ({}) {}",
+            short(culprit.blocked_ns),
+            culprit.victims,
+            culprit.thread,
+            culprit.tid,
+            culprit.process,
+            culprit.pid,
+            culprit.fault.label()
+        );
+    }
+    text
+}
+
+fn states(ledger: &Ledger, interval_ns: u64) -> String {
+    let longest = ledger.largest_first().into_iter().take(STATES);
+    let told: Vec<_> = longest
+        .map(|(state, ns)| format!("{} {}%", state.name(), percent(ns, interval_ns)))
+        .collect();
+    told.join("  ")
+}
