@@ -79,7 +79,8 @@ impl Summary {
         let busy = summary.total_ns.saturating_sub(summary.idle_ns);
         let mut top: Vec<_> = functions.into_iter().collect();
         top.sort_by(|(a, (x, _)), (b, (y, _))| (y, a).cmp(&(x, b)));
-        summary.top = top.into_iter().take(TOP).map(|(f, (ns, lines))| share(f, ns, &lines, busy)).collect();
+        summary.top =
+            top.into_iter().take(TOP).map(|(f, (ns, lines))| share(f, ns, &lines, busy)).collect();
         summary
     }
 }

@@ -168,3 +168,6 @@ fn unknown(address: u64, module: &str) -> Named {
     let frame = frame(&format!("{address:#x}"), None, module);
     Named { frames: [frame].into(), evaluator: false, known: false }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,12 @@ impl DebugFiles {
         DebugFiles { build_id: vec!["/usr/lib/debug/.build-id".into()], debuginfod }
     }
 
+    /// One place, in the first layout.
+    #[cfg(test)]
+    pub(crate) fn below(directory: &Path) -> Self {
+        DebugFiles { build_id: vec![directory.to_owned()], debuginfod: Vec::new() }
+    }
+
     /// The debug file of a build, seen from here or, if it lies there, from within `root`: the root
     /// directory of a process that runs it.
     pub(crate) fn find(&self, build_id: &[u8], root: Option<&Path>) -> Option<PathBuf> {

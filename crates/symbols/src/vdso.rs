@@ -42,8 +42,7 @@ fn functions() -> Option<Vec<(u64, u64, String)>> {
         })
         .collect();
     // Aliases: `__vdso_…` says more than the bare name.
-    functions
-        .sort_by(|a, b| (a.0, !a.2.starts_with("__vdso")).cmp(&(b.0, !b.2.starts_with("__vdso"))));
+    functions.sort_by_key(|(start, _, name)| (*start, !name.starts_with("__vdso")));
     Some(functions)
 }
 

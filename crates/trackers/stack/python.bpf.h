@@ -43,16 +43,10 @@ static __always_inline __u32 part_half(const __u8 *part, __u8 offset)
 	return *(const __u32 *)(part + offset);
 }
 
-/* Must agree with underspan_cpython's code_check(). */
-static __always_inline __u32 python_code_check(__u64 firstlineno, __u64 filename, __u64 name,
-					       __u64 linetable)
+/* user space folds a code object's fields in the same way: Fields::check() in underspan-cpython. */
+static __always_inline __u64 fold(__u64 hash, __u64 field)
 {
-	const __u64 prime = 0x9e3779b97f4a7c15ull;
-	__u64 hash = (firstlineno ^ filename) * prime;
-
-	hash = (hash ^ name) * prime;
-	hash = (hash ^ linetable) * prime;
-	return hash >> 32;
+	return (hash ^ field) * 0x9e3779b97f4a7c15ull;
 }
 
 static __always_inline long python_ends(struct python_walk *w, enum stack_end end)
@@ -105,14 +99,13 @@ static __always_inline long python_find(const struct python_layout *l, struct st
 	return 0;
 }
 
-/* Reads a code object, unless it is the one that was read last: recursion. */
-static __always_inline bool python_code(const struct python_layout *l, struct python_walk *w, __u64 code)
+/* Reads a code object into the place where it is remembered. */
+static __always_inline bool read_code(const struct python_layout *l, struct python_walk *w,
+				      struct python_code *known, __u64 code)
 {
-	__u64 filename, name, len = l->code_len;
+	__u64 filename, name, check, len = l->code_len;
 
-	if (code == w->code)
-		return true;
-	w->code = 0;
+	known->code = 0;
 	barrier_var(len);
 	if (len > PYTHON_PART ||
 	    bpf_probe_read_user(w->code_part, len, (void *)(code + l->code_from))) {
@@ -125,24 +118,41 @@ static __always_inline bool python_code(const struct python_layout *l, struct py
 	}
 	filename = part_word(w->code_part, l->code_filename);
 	name = part_word(w->code_part, l->code_name);
-	w->check = python_code_check(part_half(w->code_part, l->code_firstlineno), filename, name,
-				     part_word(w->code_part, l->code_linetable));
+	check = fold(fold(part_half(w->code_part, l->code_firstlineno), filename), name);
+	known->check = fold(check, part_word(w->code_part, l->code_linetable)) >> 32;
 	/* The frame that calls __init__() is named so by file and by function. */
-	w->hidden = filename == name;
-	w->start = code + l->code_start;
-	w->code = code;
+	known->code = filename == name ? 0 : code;
 	return true;
 }
 
-static __always_inline void set_lasti(const struct python_layout *l, const struct python_walk *w,
+/* What is known of the code object that a frame runs. NULL: nothing; w->end tells why. */
+static __always_inline struct python_code *python_code(const struct python_layout *l,
+						       struct stack_scratch *s, const __u8 *part,
+						       __u64 code)
+{
+	struct python_walk *w = &s->python;
+	struct python_code *known = &w->codes[fold(0, code) >> (64 - PYTHON_CODE_BITS)];
+	__u32 tag = fold(fold(s->e.h.tgid, part_word(part, l->frame_tags[0])),
+			 part_word(part, l->frame_tags[1])) >> 32;
+
+	if (known->code == code && known->tag == tag && s->e.h.time - known->as_of < PYTHON_CODE_NS)
+		return known;
+	if (!read_code(l, w, known, code))
+		return NULL;
+	known->tag = tag;
+	known->as_of = s->e.h.time;
+	return known;
+}
+
+static __always_inline void set_lasti(const struct python_layout *l, const __u8 *part,
 				      struct python_frame *frame)
 {
 	__s64 lasti;
 
 	if (l->code_start)
-		lasti = part_word(w->frame_part, l->frame_instr) - w->start;
+		lasti = part_word(part, l->frame_instr) - frame->code - l->code_start;
 	else
-		lasti = (__s64)(__s32)part_half(w->frame_part, l->frame_instr) * l->lasti_unit;
+		lasti = (__s64)(__s32)part_half(part, l->frame_instr) * l->lasti_unit;
 	if (lasti < 0) {
 		lasti = 0;
 		frame->flags = PYTHON_STARTING;
@@ -162,20 +172,49 @@ static __always_inline void mark_entry(struct stack_scratch *s)
 		s->words[at] |= PYTHON_ENTRY_BIT;
 }
 
+/* Where in w->frames the part is of the frame at an address; ~0: it cannot be read. */
+static __always_inline __u64 read_frame(const struct python_layout *l, struct python_walk *w, __u64 address)
+{
+	__u64 from = address + l->frame_from, len = l->frame_len, start;
+
+	if (from - w->window < w->window_len && from + len - w->window <= w->window_len)
+		return PYTHON_PART + (from - w->window);
+	if (l->frames == PYTHON_EVERY_FRAME || (w->last && w->last - address >= PYTHON_WINDOW)) {
+		barrier_var(len);
+		if (len > PYTHON_PART || bpf_probe_read_user(w->frames, len, (void *)from))
+			return ~0ull;
+		return 0;
+	}
+	/* Not over the page's beginning: what comes before may not be mapped. */
+	start = from + len - PYTHON_WINDOW;
+	if (start < (from & ~4095ull))
+		start = from & ~4095ull;
+	w->window = start;
+	w->window_len = 0;
+	len += from - start;
+	barrier_var(len);
+	if (len > PYTHON_WINDOW ||
+	    bpf_probe_read_user(w->frames + PYTHON_PART, len, (void *)start))
+		return ~0ull;
+	w->window_len = len;
+	return PYTHON_PART + (from - start);
+}
+
 /* One step along the frames. */
 static __always_inline long python_frame(const struct python_layout *l, struct stack_scratch *s)
 {
 	struct python_walk *w = &s->python;
 	struct python_frame frame = {};
-	__u64 address = w->frame, previous, len = l->frame_len;
+	struct python_code *code;
+	__u64 address = w->frame, at = read_frame(l, w, address), previous;
+	const __u8 *part;
 	__u8 entry;
 
-	barrier_var(len);
-	if (len > PYTHON_PART ||
-	    bpf_probe_read_user(w->frame_part, len, (void *)(address + l->frame_from)))
+	if (at == ~0ull)
 		return python_ends(w, STACK_UNREADABLE);
-	previous = part_word(w->frame_part, l->frame_previous);
-	entry = w->frame_part[l->frame_entry];
+	part = w->frames + (at & (PYTHON_FRAME_BYTES - 1));
+	previous = part_word(part, l->frame_previous);
+	entry = part[l->frame_entry];
 	if (previous == address)
 		return python_ends(w, STACK_INCONSISTENT);
 	w->frame = previous;
@@ -184,15 +223,17 @@ static __always_inline long python_frame(const struct python_layout *l, struct s
 	} else {
 		if (s->e.python_frames >= PYTHON_FRAMES)
 			return python_ends(w, STACK_TOO_DEEP);
+		w->last = address;
 		/* 3.14 tags the pointer. */
-		frame.code = part_word(w->frame_part, l->frame_code) & ~7ull;
-		if (!python_code(l, w, frame.code))
+		frame.code = part_word(part, l->frame_code) & ~7ull;
+		code = python_code(l, s, part, frame.code);
+		if (!code)
 			return 1;
-		frame.check = w->check;
+		frame.check = code->check;
 		frame.entry = l->frames == PYTHON_EVERY_FRAME ||
 			      (l->frames == PYTHON_ENTRY_FLAG && entry == 1);
-		set_lasti(l, w, &frame);
-		if (!w->hidden) {
+		set_lasti(l, part, &frame);
+		if (code->code) {
 			if (!stack_push_python(s, &frame))
 				return python_ends(w, STACK_TOO_DEEP);
 			s->e.python_frames++;
@@ -201,6 +242,7 @@ static __always_inline long python_frame(const struct python_layout *l, struct s
 	if (previous)
 		return 0;
 	/* The outermost of this thread state. */
+	w->last = 0;
 	return w->alone ? python_ends(w, s->e.python_frames ? STACK_COMPLETE : STACK_ABSENT) : 0;
 }
 
@@ -223,7 +265,7 @@ static __always_inline enum stack_end walk_python_frames(struct stack_scratch *s
 	struct python_walk *w = &s->python;
 	__u64 is_owned_by = 0;
 
-	__builtin_memset(w, 0, __builtin_offsetof(struct python_walk, frame_part));
+	__builtin_memset(w, 0, __builtin_offsetof(struct python_walk, frames));
 	w->pthread = pthread;
 	if (!python_word(l->interpreters, &w->interpreter))
 		return STACK_UNREADABLE;

@@ -20,8 +20,14 @@ impl From<&FrameFacts> for PythonLayout {
             Instruction::Index { offset, unit } => (offset, unit, 0),
             Instruction::Address { offset, start } => (offset, 0, start),
         };
-        let (frame_from, frame_len) =
-            part(&[(frame.previous, 8), (frame.code, 8), (instr, 8), (mark.unwrap_or(instr), 1)]);
+        let (frame_from, frame_len) = part(&[
+            (frame.previous, 8),
+            (frame.code, 8),
+            (instr, 8),
+            (mark.unwrap_or(instr), 1),
+            (frame.tags[0], 8),
+            (frame.tags[1], 8),
+        ]);
         let ob_type = 8;
         let (code_from, code_len) = part(&[
             (ob_type, 8),
@@ -50,6 +56,7 @@ impl From<&FrameFacts> for PythonLayout {
             frame_code: frame.code - frame_from,
             frame_instr: instr - frame_from,
             frame_entry: mark.map_or(0, |at| at - frame_from),
+            frame_tags: frame.tags.map(|at| at - frame_from),
             code_from,
             code_len,
             code_ob_type: ob_type - code_from,

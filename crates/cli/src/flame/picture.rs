@@ -1,5 +1,7 @@
 //! Collecting what a picture shows.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use underspan_evidence::flame::{
     Collected, FlameQuery, RequestFilter, mark_rest, requests_for_flame, samples_in_range,
@@ -7,7 +9,7 @@ use underspan_evidence::flame::{
 };
 use underspan_evidence::{request_by_id, requests_of_trace};
 use underspan_flame::{Kind, Sample, Scaling, Summary, Totals, scale};
-use underspan_model::Request;
+use underspan_model::{LostEvents, Request, StackEnd};
 use underspan_store::Store;
 
 use super::Args;
@@ -45,15 +47,37 @@ pub(super) struct Facts {
     pub(super) summary: Summary,
     /// None for kinds of which the ledger has no totals.
     pub(super) scaling: Option<Scaling>,
-    /// Events that were lost meanwhile.
-    pub(super) lost_events: u64,
+    /// Events that were lost meanwhile, most first. Ends of stacks are counted by the summary.
+    pub(super) lost: Vec<Lost>,
     /// Whether there were more rows than are read.
     pub(super) is_cut: bool,
 }
 
+/// Events of a tracker that were lost for one reason.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Lost {
+    pub(super) tracker: String,
+    pub(super) reason: String,
+    pub(super) count: u64,
+}
+
+fn lost(events: Vec<LostEvents>) -> Vec<Lost> {
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for event in events {
+        if StackEnd::ALL.iter().all(|end| end.name() != event.reason) {
+            *counts.entry((event.tracker, event.reason)).or_default() += event.count;
+        }
+    }
+    let counts = counts.into_iter();
+    let mut lost: Vec<_> =
+        counts.map(|((tracker, reason), count)| Lost { tracker, reason, count }).collect();
+    lost.sort_by_key(|lost| std::cmp::Reverse(lost.count));
+    lost
+}
+
 impl Picture {
     fn new(collected: Collected, query: &FlameQuery, requests: Option<Vec<Request>>) -> Picture {
-        let Collected { mut samples, totals, is_cut, lost } = collected;
+        let Collected { mut samples, totals, is_cut, lost: events } = collected;
         let is_scaled = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
         let scaling = is_scaled.then(|| scale(&mut samples, &totals, query.since));
         mark_rest(&mut samples, requests.is_some());
@@ -64,7 +88,7 @@ impl Picture {
             requests: requests.as_ref().map(Vec::len),
             summary: Summary::of(&samples),
             scaling,
-            lost_events: lost.iter().map(|lost| lost.count).sum(),
+            lost: lost(events),
             is_cut,
         };
         Picture { samples, totals, requests, query: query.clone(), facts }

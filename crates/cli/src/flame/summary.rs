@@ -3,7 +3,7 @@
 use serde::Serialize;
 use underspan_explain::words::{count, duration, percent};
 use underspan_flame::svg::Heading;
-use underspan_flame::{Diff, Per};
+use underspan_flame::{Diff, Per, Scaling};
 
 use super::picture::{Facts, Picture};
 use super::write::{Comparison, Output, diff};
@@ -83,49 +83,60 @@ fn range(picture: &Picture) -> String {
 /// What to know about how complete the picture is.
 fn notes(facts: &Facts, with_idle: bool) -> Vec<String> {
     let summary = &facts.summary;
-    let idle = match (summary.idle_ns, with_idle) {
-        (0, _) => String::new(),
-        (ns, true) => format!(", {} of it idle", duration(ns)),
-        (ns, false) => format!(", {} of it idle and left out (--idle shows it)", duration(ns)),
-    };
-    let mut notes =
-        vec![format!("{} in {}{idle}", duration(summary.total_ns), samples(summary.samples))];
-    let share = |ns: u64| percent(ns, summary.total_ns);
-    if let Some(scaling) = facts.scaling.as_ref().filter(|scaling| scaling.cells > 0) {
-        let (least, greatest) = (scaling.least_factor, scaling.greatest_factor);
-        notes.push(format!("samples scaled to the ledger by {least:.2} to {greatest:.2}"));
-        if let Some(cell) = scaling.notable.first() {
-            notes.push(format!(
-                "scaled by more than two: {}, the greatest {} of {} ({} sampled, {} in the ledger)",
-                count(scaling.notable.len(), "cell"),
-                cell.state.name(),
-                clean(&cell.thread),
-                duration(cell.sampled_ns),
-                duration(cell.ledger_ns),
-            ));
-        }
-        if scaling.without_ledger_ns > 0 {
-            let ns = duration(scaling.without_ledger_ns);
-            notes.push(format!("{ns} of threads without totals, as sampled"));
+    let mut first = vec![format!("{} in {}", duration(summary.total_ns), samples(summary.samples))];
+    match (summary.idle_ns, with_idle) {
+        (0, _) => {}
+        (ns, true) => first.push(format!("{} of it idle", duration(ns))),
+        (ns, false) => {
+            first.push(format!("{} of it idle and left out (--idle shows it)", duration(ns)));
         }
     }
+    let share = |ns: u64| percent(ns, summary.total_ns);
     for (ns, what) in [
         (summary.not_sampled_ns, "not sampled (waits that go on, or lost)"),
         (summary.no_stack_ns, "without a stack"),
         (summary.truncated_ns, "truncated"),
     ] {
         if ns > 0 {
-            notes.push(format!("{} {what}", share(ns)));
+            first.push(format!("{} {what}", share(ns)));
         }
     }
-    if facts.lost_events > 0 {
-        notes.push(format!("{} events lost meanwhile", facts.lost_events));
+    let mut notes = vec![first.join(", ")];
+    notes.extend(facts.scaling.as_ref().map(scaled));
+    if !facts.lost.is_empty() {
+        let each = facts.lost.iter().take(4);
+        let each = each.map(|lost| format!("{} {} {}", lost.count, lost.tracker, lost.reason));
+        notes.push(format!("events lost meanwhile: {}", each.collect::<Vec<_>>().join(", ")));
     }
     if facts.is_cut {
         notes
             .push(String::from("more rows than are read: the heaviest, or evenly spaced requests"));
     }
     notes
+}
+
+fn scaled(scaling: &Scaling) -> String {
+    let mut note = format!(
+        "{} sampled, scaled to the ledger's {}, thread by thread and state by state, by {:.2} to {:.2}",
+        duration(scaling.sampled_ns),
+        duration(scaling.ledger_ns),
+        scaling.least_factor,
+        scaling.greatest_factor,
+    );
+    if let Some(cell) = scaling.notable.first() {
+        note += &format!(
+            "; by more than two where samples are few, at most {} of {} ({} sampled, {} in the ledger)",
+            cell.state.name(),
+            clean(&cell.thread),
+            duration(cell.sampled_ns),
+            duration(cell.ledger_ns),
+        );
+    }
+    if scaling.without_ledger_ns > 0 {
+        let ns = duration(scaling.without_ledger_ns);
+        note += &format!("; {ns} more of threads without totals, as sampled");
+    }
+    note
 }
 
 fn samples(n: u64) -> String {

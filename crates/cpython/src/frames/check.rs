@@ -11,8 +11,9 @@ use crate::{InspectError, Version};
 
 /// Frames of one thread that are walked: more say no more.
 const DEEP: usize = 1024;
-/// No file name or function name is this long, nor is a table of lines.
+/// Characters of names that are read: that they can be read is enough.
 const LONGEST_TEXT: u64 = 16;
+/// No table of lines is this long, in bytes.
 pub(crate) const LONGEST_TABLE: u64 = 16 << 20;
 /// What follows `f_lasti` in a frame object, in 3.8 to 3.10.
 const AFTER_LASTI: u64 = 264;
@@ -149,11 +150,9 @@ impl Walk {
             return Err(Problem::Odd("something else than a code object"));
         }
         self.code_type = class;
-        for offset in [Some(object.filename), Some(object.name), object.qualname] {
-            if let Some(offset) = offset {
-                let text = memory.u64(after(code, offset.into()))?;
-                self.objects.text(text, LONGEST_TEXT)?;
-            }
+        for offset in [object.filename, object.name].into_iter().chain(object.qualname) {
+            let text = memory.u64(after(code, offset.into()))?;
+            self.objects.text(text, LONGEST_TEXT)?;
         }
         let table = memory.u64(after(code, object.linetable.into()))?;
         self.objects.bytes(table, LONGEST_TABLE)?;

@@ -18,6 +18,9 @@ pub struct FrameLayout {
     pub instruction: Instruction,
     /// How a frame tells that the native evaluator was entered for it.
     pub entry: EntryMark,
+    /// Of a frame: two words that are the same whenever this function runs, and others for most other
+    /// functions: its globals and, from 3.11, the function object. Nothing is read through them.
+    pub tags: [u8; 2],
     /// The code object.
     pub object: CodeLayout,
 }
@@ -101,6 +104,7 @@ pub(crate) const V3_8: FrameLayout = FrameLayout {
     code: 32,
     instruction: Instruction::Index { offset: 104, unit: 1 },
     entry: EntryMark::Every,
+    tags: [40, 48],
     object: CodeLayout {
         firstlineno: 40,
         filename: 104,
@@ -121,6 +125,7 @@ pub(crate) const V3_11: FrameLayout = FrameLayout {
     code: 32,
     instruction: Instruction::Address { offset: 56, start: 184 },
     entry: EntryMark::Flag(68),
+    tags: [0, 8],
     object: CodeLayout {
         firstlineno: 72,
         filename: 112,
@@ -137,6 +142,7 @@ pub(crate) const V3_12: FrameLayout = FrameLayout {
     code: 0,
     instruction: Instruction::Address { offset: 56, start: 192 },
     entry: EntryMark::Shim(70),
+    tags: [16, 24],
     object: CodeLayout { firstlineno: 68, basicsize: 192, ..V3_11.object },
     ..V3_11
 };
@@ -179,6 +185,7 @@ pub(crate) fn published(
             start,
         },
         entry: EntryMark::Shim(within("frame.owner", frame + 5, frame_size, 1)?),
+        tags: V3_12.tags,
         object: CodeLayout {
             filename: within("code.filename", code + 1, start.into(), 8)?,
             name: within("code.name", code + 2, start.into(), 8)?,

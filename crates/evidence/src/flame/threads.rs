@@ -84,12 +84,14 @@ impl Threads {
     /// The thread with these ids. One that is not known yet gets this name.
     pub(super) fn get(&mut self, host: &str, pid: u32, tid: u32, name: &str) -> Arc<Thread> {
         let process = self.processes.get(&(host.to_owned(), pid));
+        // A process too short-lived for the ledger's table goes by its first thread's name.
+        let process = process.map(String::as_str).or((tid == pid).then_some(name));
         let thread = self.known.entry((host.to_owned(), pid, tid)).or_insert_with(|| {
             Arc::new(Thread {
                 host: host.to_owned(),
                 pid,
                 tid,
-                process: process.cloned().unwrap_or_default(),
+                process: process.unwrap_or_default().to_owned(),
                 name: name.to_owned(),
             })
         });

@@ -6,6 +6,7 @@
 
 #[path = "../../../explain/tests/common/mod.rs"]
 mod common;
+mod flame;
 mod seeded;
 
 use seeded::Seeded;
@@ -36,6 +37,7 @@ async fn a_request_survives_the_way_through_the_store() {
         assert_eq!(got.siblings.len(), put.siblings.len());
         assert_eq!(got.spans.len(), put.spans.len());
         assert_eq!(got.stalls, put.stalls);
+        assert_eq!(got.path, put.path);
         let (expected, explained) = (explain(&put).unwrap(), explain(&got).unwrap());
         assert_eq!(explained.findings, expected.findings);
         assert_eq!(explained.spans, expected.spans);

@@ -12,7 +12,8 @@ use underspan_store::{CORE, MigrateOptions, Store};
 
 use crate::common;
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
+    "critical_path",
     "stacks",
     "off_cpu",
     "on_cpu",
@@ -72,6 +73,7 @@ impl Seeded {
         moved.lost.iter_mut().for_each(|r| r.start_time += by);
         moved.samples.iter_mut().for_each(|r| r.start_time += by);
         moved.stalls.iter_mut().for_each(|r| r.start_time += by);
+        moved.path.iter_mut().for_each(|r| r.start_time += by);
 
         let request = moved.request.as_ref().unwrap();
         self.insert("requests", moved.request.iter().chain(&moved.siblings)).await;
@@ -81,6 +83,13 @@ impl Seeded {
         self.insert("thread_states", &moved.thread_states).await;
         self.insert("lost_events", &moved.lost).await;
         self.put_samples(&moved).await;
+        let steps = moved.path.iter().map(|step| {
+            let mut row = serde_json::to_value(step).unwrap();
+            row["host"] = json!(request.host);
+            row["request_id"] = json!(request.request_id);
+            row
+        });
+        self.insert("critical_path", steps).await;
         let processes = moved.process.iter().map(|process| {
             let mut row = serde_json::to_value(process).unwrap();
             row["host"] = json!(request.host);
@@ -154,7 +163,11 @@ impl Seeded {
         self.insert("loop_stall", stalls).await;
     }
 
-    async fn insert<T: Serialize>(&self, table: &str, rows: impl IntoIterator<Item = T>) {
+    pub(crate) async fn insert<T: Serialize>(
+        &self,
+        table: &str,
+        rows: impl IntoIterator<Item = T>,
+    ) {
         let mut lines = String::new();
         for row in rows {
             let mut row = serde_json::to_value(row).unwrap();

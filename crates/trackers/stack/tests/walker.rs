@@ -17,6 +17,7 @@ unsafe extern "C" {
         layout: *const python_layout,
         pthread: u64,
         tstate: *mut u64,
+        forget: c_int,
         frames: *mut python_frame,
         count: *mut u32,
     ) -> c_int;
@@ -48,6 +49,8 @@ pub(super) fn walk<M: Memory>(
 ) -> Walk {
     let mut frames = vec![python_frame::default(); PYTHON_FRAMES as usize];
     let mut count = 0;
+    // A thread whose state is known was walked before; then its code objects are known too.
+    let forget = c_int::from(tstate == 0);
     // SAFETY: `memory` outlives the call and is what `read` expects; there is room for all frames.
     let end = unsafe {
         underspan_test_walk_python(
@@ -56,6 +59,7 @@ pub(super) fn walk<M: Memory>(
             layout,
             pthread,
             &mut tstate,
+            forget,
             frames.as_mut_ptr(),
             &mut count,
         )
