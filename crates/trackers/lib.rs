@@ -102,7 +102,7 @@ pub trait Decoder {
     /// A look at the goroutines of a watched Go service, which no event tells of.
     fn goroutines(
         &mut self,
-        _round: goroutine::Round,
+        _round: &goroutine::Round,
         _context: &mut dyn Context,
         _rows: &mut Rows,
     ) {

@@ -13,6 +13,7 @@ use underspan_trackers::{
 };
 
 use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
+use crate::goroutines::Goroutines;
 use crate::namer::Namer;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
@@ -47,6 +48,8 @@ pub struct Options {
     pub wait_threshold: Duration,
     /// Samples of running threads a second and CPU; 0: none.
     pub on_cpu_hz: u32,
+    /// Looks at a Go service's goroutines a second; 0: none.
+    pub goroutine_hz: u32,
     /// Have the kernel measure the programs' run time. Costs some 20 ns a run.
     pub measure_bpf: bool,
     /// What the agent may use before it sheds load.
@@ -59,6 +62,7 @@ pub struct Agent {
     session: Session,
     processes: Processes,
     namer: Namer,
+    goroutines: Goroutines,
     decoders: Vec<Box<dyn Decoder>>,
     rows: Rows,
     programs: BpfPrograms,
@@ -111,6 +115,7 @@ impl Agent {
             session,
             processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host)?,
+            goroutines: Goroutines::new(options.goroutine_hz),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
             programs,
@@ -243,6 +248,11 @@ impl Agent {
                 }
             }
         })? as u64;
+        for round in self.goroutines.rounds() {
+            for decoder in &mut self.decoders {
+                decoder.goroutines(&round, &mut self.namer, &mut self.rows);
+            }
+        }
         let now = monotonic_ns()?;
         for decoder in &mut self.decoders {
             decoder.tick(now, &mut self.namer, &mut self.rows);
@@ -275,12 +285,15 @@ impl Agent {
         }
         for pid in self.processes.take_changed() {
             self.namer.stacks().watched(pid);
+            self.goroutines.watch(pid);
             if let Some(watched) = self.processes.watched().get(&pid)
                 && let Some(row) = process_row::read(pid, watched, &self.namer, now)
             {
                 rows::process(collector.batch(PROCESSES, PROCESSES_COLUMNS), &row);
             }
         }
+
+        self.goroutines.keep(|pid| self.processes.watched().contains_key(&pid));
 
         self.count_stack_ends(baseline, collector, now);
         let stats = sink.stats();
@@ -364,6 +377,7 @@ impl Agent {
         totals.push(("ledger", "recursion", missed));
         totals.push(("agent", "malformed", self.malformed));
         totals.push(("agent", "shed", self.shed));
+        totals.push(("goroutine", "queue_full", self.goroutines.lost()));
         totals.push(("stack", "no_room", self.session.unwind_stats().refused));
 
         let mut count = |tracker: &str, reason: String, count: u64| {

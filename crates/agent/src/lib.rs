@@ -7,6 +7,7 @@ mod clock;
 mod cost;
 mod drop_privileges;
 mod error;
+mod goroutines;
 mod live;
 mod loops;
 mod losses;
@@ -34,6 +35,7 @@ pub use drop_privileges::{
     drop_privileges, let_children_read,
 };
 pub use error::{Error, Result};
+pub use goroutines::goroutines;
 pub use live::{Live, LiveOptions};
 pub use losses::{Loss, Losses, Reason};
 pub use names::{Names, PythonReader, ReadNames, Reading, ThreadName};

@@ -58,6 +58,8 @@ struct ProcessReport {
     gil: String,
     /// `read`, or why its Python stacks are not.
     stacks: String,
+    /// Its Go and how many goroutines there are, or why they are not read; empty for others.
+    go: String,
     /// `usdt`, `symbol`, `watchpoint` or `none`.
     gc_rung: &'static str,
     /// Why no better rung.
@@ -72,6 +74,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         selection: args.select.selection()?,
         wait_threshold: std::time::Duration::from_secs(3600),
         on_cpu_hz: underspan_trackers::ON_CPU_HZ,
+        goroutine_hz: 0,
         measure_bpf: false,
         budget: Budget::default(),
     };
@@ -139,6 +142,7 @@ fn process(pid: u32, watched: &Watched) -> ProcessReport {
         python,
         gil: gil.to_owned(),
         stacks: stacks.to_owned(),
+        go: underspan_agent::goroutines(pid).unwrap_or_default(),
         gc_rung: watched.gc.name(),
         gc_notes: watched.gc_notes.clone(),
     }
@@ -173,6 +177,9 @@ fn text(report: &Report) -> String {
                 "; Python {}; GIL waits: {}; collections: {}; Python stacks: {}",
                 process.python, process.gil, process.gc_rung, process.stacks
             );
+        }
+        if !process.go.is_empty() {
+            let _ = write!(text, "; {}", process.go);
         }
         text.push('\n');
         for note in &process.gc_notes {

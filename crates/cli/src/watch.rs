@@ -51,6 +51,10 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) on_cpu_hz: u32,
+    /// Looks at the goroutines of each Go service, a second; 0 takes none
+    #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::goroutine::HZ)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) goroutine_hz: u32,
     /// Measure the run time of the BPF programs (some 20 ns a run)
     #[arg(long)]
     pub(crate) measure_bpf: bool,
@@ -76,6 +80,7 @@ impl AgentArgs {
             selection,
             wait_threshold: self.wait_threshold,
             on_cpu_hz: self.on_cpu_hz,
+            goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
             budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
         })

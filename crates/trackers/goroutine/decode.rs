@@ -87,15 +87,15 @@ impl Decoder for GoroutineDecoder {
         Ok(())
     }
 
-    fn goroutines(&mut self, round: Round, context: &mut dyn Context, rows: &mut Rows) {
+    fn goroutines(&mut self, round: &Round, context: &mut dyn Context, rows: &mut Rows) {
         if round.torn > 0 {
             context.count_lost("goroutine", "torn", round.torn);
         }
-        for sample in round.samples {
+        for sample in &round.samples {
             let key = (round.pid, sample.goid);
             if let Some(open) = self.open.get_mut(&key) {
                 let young = round.at.saturating_sub(open.start) <= LONGEST_NS;
-                if young && open.end == round.since && does_the_same(&open.sample, &sample) {
+                if young && open.end == round.since && does_the_same(&open.sample, sample) {
                     open.end = round.at;
                     open.weight_ns = open.weight_ns.saturating_add(sample.weight_ns);
                     open.sample.wait_ns = sample.wait_ns;
@@ -103,7 +103,7 @@ impl Decoder for GoroutineDecoder {
                 }
             }
             let weight_ns = sample.weight_ns;
-            let row = Open { sample, start: round.since, end: round.at, weight_ns };
+            let row = Open { sample: sample.clone(), start: round.since, end: round.at, weight_ns };
             if let Some(before) = self.open.insert(key, row) {
                 self.write(round.pid, &before, context, rows);
             }

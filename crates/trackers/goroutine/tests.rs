@@ -34,12 +34,13 @@ struct Decoding {
 
 impl Decoding {
     fn new() -> Self {
-        let context = FakeContext::new().know(5_000, 5_000, "consumer").know(5_000, 5_003, "consumer");
+        let context =
+            FakeContext::new().know(5_000, 5_000, "consumer").know(5_000, 5_003, "consumer");
         Decoding { decoder: GoroutineTracker.decoder(), context, rows: Rows::default() }
     }
 
     fn see(&mut self, round: Round) {
-        self.decoder.goroutines(round, &mut self.context, &mut self.rows);
+        self.decoder.goroutines(&round, &mut self.context, &mut self.rows);
     }
 
     fn rows(&mut self) -> Vec<Row> {
