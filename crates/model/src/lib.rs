@@ -2,12 +2,14 @@
 //!
 //! Nothing here knows of BPF, HTTP or SQL.
 
+mod idle;
 mod ledger;
 mod rows;
 mod sample;
 mod stack;
 mod state;
 
+pub use idle::{Idle, idle};
 pub use ledger::{Ledger, column};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
 pub use sample::{LoopStall, Sample};

@@ -1,0 +1,194 @@
+//! Where idle threads of other runtimes and of native libraries wait.
+
+use crate::{Frame, FrameKind};
+
+/// How a function's name is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Name {
+    /// It is this.
+    Is(&'static str),
+    /// It begins so: what follows differs by template arguments or overload.
+    Begins(&'static str),
+    /// It holds this: the rest differs by how names are mangled.
+    Holds(&'static str),
+}
+
+use Name::{Begins, Holds, Is};
+
+/// Loops that wait for nothing but work. Between one of them and the wait there may be only what
+/// [`WAITS`] lists.
+pub(super) const LOOPS: &[(Name, &str)] = &[
+    (Is("runtime.findRunnable"), GO),
+    (Is("runtime.findrunnable"), GO),
+    (Is("runtime.stopm"), GO),
+    (Is("runtime.stoplockedm"), GO),
+    (Is("runtime.sysmon"), "Go's monitor"),
+    (Is("runtime.templateThread"), GO),
+    (Begins("tokio::runtime::blocking::pool::Inner::run"), "a free thread of tokio's pool"),
+    (Begins("tokio::runtime::scheduler::multi_thread::park::"), TOKIO),
+    (Begins("tokio::runtime::scheduler::multi_thread::worker::Context::park"), TOKIO),
+    (Begins("tokio::runtime::scheduler::current_thread::Context::park"), TOKIO),
+    (Begins("tokio::runtime::park::Inner::park"), TOKIO),
+    (Begins("tokio::runtime::io::driver::Driver::turn"), TOKIO),
+    (Begins("rayon_core::sleep::Sleep::sleep"), "a free worker of rayon"),
+    (Is("uv__io_poll"), "libuv's loop without events"),
+    (Is("uv_cond_wait"), "a free thread of libuv's pool"),
+    (Holds("PlatformWorkerThread"), "a free worker of Node"),
+    (Holds("WorkerThreadsTaskRunner"), "a free worker of Node"),
+    (Holds("DelayedTaskScheduler"), "Node's timer"),
+    (Is("ev_run"), "libev's loop without events"),
+    (Is("event_base_loop"), "libevent's loop without events"),
+    (Is("ngx_epoll_process_events"), "nginx without events"),
+    (Is("ngx_master_process_cycle"), "nginx's master"),
+    (Is("aeApiPoll"), "Redis without events"),
+    (Is("bioProcessBackgroundJobs"), "Redis without background jobs"),
+    (Is("ServerLoop"), "PostgreSQL's postmaster"),
+    (Is("SocketBackend"), "a PostgreSQL session without a query"),
+    (Begins("WalWriterMain"), POSTGRES),
+    (Begins("BackgroundWriterMain"), POSTGRES),
+    (Begins("CheckpointerMain"), POSTGRES),
+    (Begins("AutoVacLauncherMain"), POSTGRES),
+    (Begins("ApplyLauncherMain"), POSTGRES),
+    (Is("rd_kafka_thread_main"), KAFKA),
+    (Is("rd_kafka_broker_thread_main"), KAFKA),
+    (Is("rd_kafka_background_thread_main"), KAFKA),
+    (Begins("grpc_core::Executor::ThreadMain"), GRPC),
+    (Begins("grpc_event_engine::experimental::WorkStealingThreadPool"), GRPC),
+    (Begins("grpc_event_engine::experimental::TimerManager"), GRPC),
+    (Is("blas_thread_server"), "a free thread of OpenBLAS"),
+    (Is("gomp_thread_start"), "a free thread of OpenMP"),
+    (Holds("PeriodicThread"), "Datadog's timer"),
+    (Is("background_thread_entry"), "jemalloc's background thread"),
+    (Holds("ThreadPoolExecutor;::getTask"), JAVA),
+    (Holds("ThreadPoolExecutor.getTask"), JAVA),
+    (Holds("ForkJoinPool;::awaitWork"), JAVA),
+    (Holds("ForkJoinPool.awaitWork"), JAVA),
+    (Begins("VMThread::"), JVM),
+    (Begins("WatcherThread::"), JVM),
+    (Begins("CompileQueue::get"), JVM),
+    (Begins("WorkerThread::run"), JVM),
+    (Begins("GangWorker::loop"), JVM),
+    (Begins("ServiceThread::service_thread_entry"), JVM),
+];
+
+const GO: &str = "a thread of Go's scheduler without a goroutine to run";
+const TOKIO: &str = "a worker of tokio without a task";
+const POSTGRES: &str = "a background process of PostgreSQL";
+const KAFKA: &str = "a thread of Kafka's client without work";
+const GRPC: &str = "a thread of gRPC without work";
+const JAVA: &str = "a free worker of a Java pool";
+const JVM: &str = "a thread of the Java virtual machine without work";
+
+/// How waiting is done: by the C library and by the runtimes themselves.
+const WAITS: &[Name] = &[
+    Begins("0x"),
+    Begins("__"),
+    Begins("pthread_"),
+    Begins("futex"),
+    Begins("epoll"),
+    Begins("poll"),
+    Begins("ppoll"),
+    Begins("select"),
+    Begins("pselect"),
+    Begins("clock_nanosleep"),
+    Begins("nanosleep"),
+    Begins("usleep"),
+    Begins("sleep"),
+    Begins("sigsuspend"),
+    Begins("sigwait"),
+    Begins("sem_"),
+    Begins("cnd_"),
+    Begins("syscall"),
+    Begins("read"),
+    Begins("recv"),
+    Begins("runtime."),
+    Begins("internal/runtime/"),
+    Begins("syscall."),
+    Begins("std::"),
+    Begins("core::"),
+    Begins("<std::"),
+    Begins("<core::"),
+    Begins("parking_lot"),
+    Begins("crossbeam"),
+    Begins("mio::"),
+    Begins("tokio::"),
+    Begins("<tokio::"),
+    Begins("rayon_core::"),
+    Begins("uv_"),
+    Begins("node::"),
+    Begins("v8::"),
+    Begins("ev_"),
+    Begins("evmap_"),
+    Begins("ngx_"),
+    Begins("WaitEventSet"),
+    Begins("WaitLatch"),
+    Begins("pq_"),
+    Begins("secure_read"),
+    Begins("rd_kafka_q_"),
+    Begins("rd_kafka_broker_serve"),
+    Begins("rd_kafka_transport_poll"),
+    Begins("rd_kafka_transport_io_serve"),
+    Begins("grpc_"),
+    Begins("gpr_"),
+    Begins("absl::"),
+    Begins("gomp_"),
+    Begins("Unsafe_Park"),
+    Begins("Parker::"),
+    Begins("Monitor::"),
+    Begins("Mutex::"),
+    Begins("PlatformMonitor"),
+    Begins("PlatformEvent"),
+    Begins("os::"),
+    Begins("ObjectMonitor::"),
+    Begins("Semaphore::"),
+    Begins("PosixSemaphore"),
+    Begins("Ljava/util/concurrent/"),
+    Begins("Ljdk/internal/"),
+    Begins("java.util.concurrent."),
+    Begins("jdk.internal."),
+];
+
+/// The loop whose next piece of work the thread waits for. No Python may be further in: it would be
+/// the work.
+pub(super) fn own_queue(frames: &[Frame]) -> Option<&'static str> {
+    for frame in frames.iter().rev() {
+        match frame.kind {
+            FrameKind::Kernel => {}
+            FrameKind::Python => return None,
+            FrameKind::Native => {
+                let found = LOOPS.iter().find(|(name, _)| name.tells(&frame.function));
+                if let Some((_, reason)) = found {
+                    return Some(reason);
+                }
+                let waits = WAITS.iter().any(|name| name.tells(&frame.function));
+                if !waits && !is_c_library(&frame.module) {
+                    return None;
+                }
+            }
+        }
+    }
+    None
+}
+
+fn is_c_library(module: &str) -> bool {
+    ["libc.so", "libc-", "libpthread", "ld-musl", "[vdso]"].iter().any(|c| module.starts_with(c))
+}
+
+impl Name {
+    fn tells(self, function: &str) -> bool {
+        match self {
+            Is(name) => function == name,
+            Begins(name) => function.starts_with(name),
+            Holds(name) => function.contains(name),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn example(self) -> String {
+        match self {
+            Is(name) => name.to_owned(),
+            Begins(name) => format!("{name}::{{{{closure}}}}"),
+            Holds(name) => format!("a::{name}::b()"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use super::*;
+use crate::STATES;
+
+fn frame(kind: FrameKind, function: &str, file: &str) -> Frame {
+    Frame {
+        kind,
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line: 1,
+        module: String::new(),
+    }
+}
+
+fn python(functions: &[(&str, &str)]) -> Vec<Frame> {
+    let lib = |file: &str| format!("/usr/lib/python3/{file}");
+    functions.iter().map(|(name, file)| frame(FrameKind::Python, name, &lib(file))).collect()
+}
+
+fn native(functions: &[&str]) -> Vec<Frame> {
+    functions.iter().map(|name| frame(FrameKind::Native, name, "")).collect()
+}
+
+const BOOTSTRAP: (&str, &str) = ("Thread._bootstrap", "threading.py");
+
+#[test]
+fn each_loop_of_a_python_library_is_idle_while_it_waits_and_busy_while_it_works() {
+    for ((function, file), reason) in python::LOOPS {
+        let own = function.rsplit('.').next().unwrap();
+        for name in [function, own] {
+            let mut frames = python(&[BOOTSTRAP, (name, file)]);
+            let found = idle(&frames, State::LockWait, true);
+            assert_eq!(found, Some(Idle { reason }), "{name} in {file}");
+            frames.extend(python(&[("Queue.get", "queue.py"), ("Condition.wait", "threading.py")]));
+            assert!(idle(&frames, State::LockWait, true).is_some(), "{name} waits in a queue");
+
+            let mut works = python(&[BOOTSTRAP, (name, file), ("export", "shop/reports.py")]);
+            assert_eq!(idle(&works, State::LockWait, true), None, "{name} in {file}");
+            works.extend(python(&[("Queue.get", "queue.py"), ("Condition.wait", "threading.py")]));
+            assert_eq!(idle(&works, State::LockWait, true), None, "application code waits");
+            let elsewhere = python(&[BOOTSTRAP, (name, "shop/worker.py")]);
+            assert_eq!(idle(&elsewhere, State::LockWait, true), None, "{name} of the application");
+        }
+    }
+}
+
+#[test]
+fn each_way_of_waiting_is_looked_through() {
+    for (function, file) in python::WAITS {
+        let frames = python(&[("_worker", "concurrent/futures/thread.py"), (function, file)]);
+        assert!(idle(&frames, State::LockWait, true).is_some(), "{function} in {file}");
+        let frames = python(&[("view", "shop/views.py"), (function, file)]);
+        assert_eq!(idle(&frames, State::LockWait, true), None, "{function} in {file}");
+    }
+}
+
+#[test]
+fn each_native_loop_is_idle_while_it_waits_and_busy_while_it_works() {
+    for (name, reason) in native::LOOPS {
+        let name = name.example();
+        let mut frames = native(&["start_thread", &name, "pthread_cond_wait", "0x9a2f1"]);
+        frames.push(frame(FrameKind::Kernel, "schedule", ""));
+        assert_eq!(idle(&frames, State::LockWait, true), Some(Idle { reason }), "{name}");
+        let works = native(&["start_thread", &name, "shop::export", "pthread_cond_wait"]);
+        assert_eq!(idle(&works, State::LockWait, true), None, "{name}");
+        let mut works = native(&["start_thread", &name]);
+        works.extend(python(&[("callback", "shop/views.py")]));
+        assert_eq!(idle(&works, State::LockWait, true), None, "{name}");
+    }
+}
+
+#[test]
+fn a_lock_in_application_code_is_never_idle() {
+    let frames = python(&[BOOTSTRAP, ("refresh", "shop/cache.py")]);
+    for in_request in [false, true] {
+        assert_eq!(idle(&frames, State::LockWait, in_request), None);
+        assert_eq!(idle(&native(&["main", "shop::refresh"]), State::LockWait, in_request), None);
+    }
+    for waits in [
+        &[("Semaphore.acquire", "threading.py"), ("Condition.wait", "threading.py")][..],
+        &[("Future.result", "concurrent/futures/_base.py"), ("Condition.wait", "threading.py")],
+        &[("Queue.put", "queue.py"), ("Condition.wait", "threading.py")],
+    ] {
+        let frames = [frames.clone(), python(waits)].concat();
+        assert_eq!(idle(&frames, State::LockWait, false), None, "{waits:?}");
+    }
+}
+
+#[test]
+fn outside_requests_who_waits_for_work_or_time_is_idle() {
+    let heartbeat = [("run", "shop/heartbeat.py"), ("Event.wait", "threading.py")];
+    let consumer = [("consume", "shop/jobs.py"), ("Queue.get", "queue.py")];
+    for wait in [heartbeat, consumer] {
+        for last in [&[][..], &[("Condition.wait", "threading.py")]] {
+            let frames = [python(&[BOOTSTRAP]), python(&wait), python(last)].concat();
+            assert!(idle(&frames, State::LockWait, false).is_some(), "{wait:?}");
+            assert_eq!(idle(&frames, State::LockWait, true), None, "{wait:?} in a request");
+        }
+    }
+    let frames = python(&[BOOTSTRAP, ("run", "shop/heartbeat.py")]);
+    for state in [State::Sleep, State::PollWait, State::ChildWait, State::PipeIpc] {
+        assert!(idle(&frames, state, false).is_some(), "{state:?}");
+        assert_eq!(idle(&frames, state, true), None, "{state:?} in a request");
+    }
+}
+
+#[test]
+fn the_next_request_is_waited_for_but_its_body_is_not() {
+    for (function, file) in python::READERS {
+        let frames = python(&[(function, file), ("SocketIO.readinto", "socket.py")]);
+        assert!(idle(&frames, State::NetRead, false).is_some());
+        assert_eq!(idle(&frames, State::NetRead, true), None);
+    }
+    let query = python(&[("job", "shop/jobs.py"), ("Connection.wait", "psycopg/connection.py")]);
+    assert_eq!(idle(&query, State::NetRead, false), None, "a background job's query is no idling");
+}
+
+#[test]
+fn only_waits_for_others_can_be_idle() {
+    let pool = python(&[("_worker", "concurrent/futures/thread.py")]);
+    let idle_states = State::ALL.into_iter().filter(|state| idle(&pool, *state, false).is_some());
+    let names: Vec<_> = idle_states.map(State::name).collect();
+    assert_eq!(names, ["lock_wait", "net_read", "poll_wait", "sleep", "pipe_ipc", "child_wait"]);
+    assert!(names.len() < STATES);
+}
+
+#[test]
+fn where_nobody_knows_the_state_decides() {
+    assert!(idle(&[], State::LockWait, false).is_some());
+    assert_eq!(idle(&[], State::LockWait, true), None);
+    assert_eq!(idle(&[], State::NetRead, false), None);
+    assert_eq!(idle(&[], State::GilWait, false), None);
+}
