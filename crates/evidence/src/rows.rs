@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use underspan_explain::{Evidence, INTERFERENCE, Process};
 use underspan_model::{
-    GcPause, GilWait, LoopStall, LostEvents, Request, Span, State, ThreadStates, Wait,
+    GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Span, State, ThreadStates, Wait,
 };
 use underspan_store::Store;
 
@@ -46,6 +46,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
     let (samples, stalls) =
         tokio::try_join!(samples::samples_during(store, &request, &threads), around.stalls())?;
     Ok(Evidence {
+        path: around.path().await?,
         samples,
         stalls,
         request: Some(request),
@@ -165,6 +166,17 @@ impl Around<'_> {
             waits.extend(others.rows::<Wait>().await?);
         }
         Ok(waits)
+    }
+
+    async fn path(&self) -> Result<Vec<PathStep>, Error> {
+        let sql = format!(
+            "SELECT {START}, pid, tid, thread, duration_ns, step, depth, kind, state \
+             FROM critical_path AS t WHERE host = {{host:String}} AND request_id = {{id:String}} \
+                AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+             ORDER BY step LIMIT {{rows:UInt64}}"
+        );
+        self.select("critical_path", &sql).param("id", &self.request.request_id).rows().await
     }
 
     /// Of the event loop that served it.

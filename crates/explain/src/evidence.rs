@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use underspan_model::{
-    GcPause, GilWait, LoopStall, LostEvents, Request, Sample, Span, ThreadStates, Wait,
+    GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Sample, Span, ThreadStates, Wait,
 };
 
 /// Everything known about one request. Rows may come in any order, and too many do no harm: what
@@ -22,6 +22,8 @@ pub struct Evidence {
     pub samples: Vec<Sample>,
     /// Iterations that took too long, of the event loop that served it.
     pub stalls: Vec<LoopStall>,
+    /// Its critical path, in order.
+    pub path: Vec<PathStep>,
     /// Collections in its process that overlap it.
     pub gc_pauses: Vec<GcPause>,
     /// GIL waits that overlap it, of the thread that read it and of the one that accepted it.

@@ -1,7 +1,7 @@
 //! Putting it together.
 
 use serde::Serialize;
-use underspan_model::{LostEvents, Request, Span, State};
+use underspan_model::{LostEvents, PathStep, Request, Span, State};
 
 use crate::case::Case;
 use crate::finding::{Finding, Part};
@@ -23,6 +23,9 @@ pub struct Explanation {
     pub parts: Vec<Part>,
     /// What the spans say.
     pub spans: SpanView,
+    /// The critical path of a slow handler, in order: who ran or what was waited for at each moment, also
+    /// while the request's own thread slept. Empty if the handler was quick.
+    pub path: Vec<PathStep>,
     /// Causes, longest first. No two share a nanosecond.
     pub findings: Vec<Finding>,
     /// Time of which not even the state is known.
@@ -68,6 +71,7 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         parts: parts(&case),
         notes: notes(&case, &view, lost_events),
         spans: view,
+        path: path(evidence),
         findings,
         unknown,
         lost,
@@ -90,6 +94,12 @@ fn parts(case: &Case<'_>) -> Vec<Part> {
         parts.push(part("unaccounted", window.unaccounted));
     }
     parts
+}
+
+fn path(evidence: &Evidence) -> Vec<PathStep> {
+    let mut path = evidence.path.clone();
+    path.sort_by_key(|step| step.step);
+    path
 }
 
 fn unknown(case: &Case<'_>, findings: &[Finding]) -> Unknown {

@@ -4,6 +4,7 @@
 
 mod idle;
 mod ledger;
+mod path;
 mod rows;
 mod sample;
 mod stack;
@@ -11,7 +12,8 @@ mod state;
 
 pub use idle::{Idle, idle};
 pub use ledger::{Ledger, column};
+pub use path::{Blocked, Step, StepKind, Waits};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
-pub use sample::{LoopStall, Sample};
+pub use sample::{LoopStall, PathStep, Sample};
 pub use stack::{Frame, FrameKind, Stack, StackEnd};
 pub use state::{Class, STATES, State};

@@ -69,3 +69,27 @@ pub struct LoopStall {
     /// Where it was for most of the time.
     pub stack: Stack,
 }
+
+/// One step of a slow request's critical path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathStep {
+    /// The process that is on the path.
+    pub pid: u32,
+    /// The thread that is on the path.
+    pub tid: u32,
+    /// Its name.
+    pub thread: String,
+    /// When the step begins.
+    pub start_time: u64,
+    /// How long it takes.
+    pub duration_ns: u64,
+    /// From 0, in order of time.
+    pub step: u16,
+    /// How many wakers away from the request's own thread.
+    pub depth: u16,
+    /// `run`, `runnable` or `wait`.
+    pub kind: String,
+    /// The state of the ledger.
+    pub state: State,
+}

@@ -1,9 +1,11 @@
 //! From a request's records to its row.
 
 use super::assemble::{Asked, Assembler, Finished};
+use super::path::Paths;
 use super::{address, http};
 use crate::record::{
-    DecodeError, comm, event_header, event_kind, kind, read, request_read_event, request_sent_event,
+    DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, request_read_event,
+    request_sent_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Rows, Thread};
@@ -14,11 +16,12 @@ const HEAD_OFFSET: usize = std::mem::offset_of!(request_read_event, head);
 pub(super) struct RequestDecoder {
     columns: Vec<String>,
     assembler: Assembler,
+    paths: Paths,
 }
 
 impl RequestDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
-        RequestDecoder { columns, assembler: Assembler::default() }
+        RequestDecoder { columns, assembler: Assembler::default(), paths: Paths::default() }
     }
 
     fn write(&self, finished: &Finished, context: &mut dyn Context, rows: &mut Rows) {
@@ -44,6 +47,7 @@ impl RequestDecoder {
         row.u32(asked.accept_tid).u32(told.sent_tid).str(&sender.name);
         row.u8(told.shared_thread.into()).str(finished.end);
         write_ledger(&mut row, &told.ledger);
+        self.paths.write(finished, context, rows);
     }
 }
 
@@ -73,12 +77,23 @@ impl Decoder for RequestDecoder {
                     self.write(&finished, context, rows);
                 }
             }
-            _ => {}
+            _ => self.paths.event(bytes)?,
         }
         Ok(())
     }
 
+    fn ledgers(
+        &mut self,
+        threads: &[ThreadSnapshot],
+        _now: u64,
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) {
+        self.paths.watch(threads);
+    }
+
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        self.paths.forget(now);
         for finished in self.assembler.silent(now) {
             self.write(&finished, context, rows);
         }

@@ -3,6 +3,7 @@
 mod assemble;
 mod decode;
 mod http;
+mod path;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -188,7 +189,7 @@ impl Tracker for RequestTracker {
     }
 
     fn tables(&self) -> Vec<(&'static str, Vec<String>)> {
-        vec![("requests", request_columns())]
+        vec![("requests", request_columns()), ("critical_path", path::columns_of_paths())]
     }
 
     fn readme(&self) -> &'static str {

@@ -55,3 +55,26 @@ PARTITION BY toDate(start_time)
 ORDER BY (host, pid, tid, start_time)
 TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
 SETTINGS ttl_only_drop_parts = 1;
+
+-- migration 2: what a slow request's time consisted of, also while its thread waited for others
+CREATE TABLE IF NOT EXISTS critical_path{on_cluster}
+(
+    host LowCardinality(String),
+    pid UInt32,
+    tid UInt32,
+    start_time DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    duration_ns UInt64 CODEC(T64, ZSTD(1)),
+    ns_pid UInt32,
+    ns_tid UInt32,
+    thread LowCardinality(String),
+    request_id String,
+    step UInt16,
+    depth UInt16,
+    kind LowCardinality(String),
+    state LowCardinality(String),
+    INDEX by_request_id request_id TYPE bloom_filter(0.001) GRANULARITY 1
+) ENGINE = {engine}
+PARTITION BY toDate(start_time)
+ORDER BY (host, pid, tid, start_time)
+TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
+SETTINGS ttl_only_drop_parts = 1;

@@ -1,6 +1,7 @@
 //! Requests, from records to rows.
 
 mod head;
+mod paths;
 mod windows;
 
 use underspan_model::{Ledger, State};

@@ -26,6 +26,10 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
     text += &window(it, width, ink);
     text += &section("Where the time went", ink);
     text += &ledger(it, width, ink);
+    if it.path.iter().any(|step| step.depth > 0) {
+        text += &section("Critical path of the handler", ink);
+        text += &super::path::path(it, width, ink);
+    }
     text += &section("Findings", ink);
     text += &findings(it, width, ink);
     text += "\n";

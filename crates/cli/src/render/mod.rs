@@ -4,6 +4,7 @@ mod bar;
 mod explanation;
 mod findings;
 mod ink;
+mod path;
 mod requests;
 mod text;
 

@@ -3,8 +3,8 @@
 
 use underspan_explain::{Evidence, Process};
 use underspan_model::{
-    Frame, FrameKind, GcPause, GilWait, LoopStall, LostEvents, Request, Sample, Span, Stack, State,
-    Wait,
+    Frame, FrameKind, GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Sample, Span,
+    Stack, State, Wait,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -197,7 +197,25 @@ pub fn held_lock() -> Evidence {
     waited.waker_tid = holder.tid;
     waited.waker_thread = String::from("ThreadPoolExecutor-0_3");
     let own = python(&[("cart", "/srv/shop/cart.py", 17)]);
+    let step = |number, request: &Request, depth, from_ms, ms, kind: &str, state| PathStep {
+        pid: request.pid,
+        tid: request.tid,
+        thread: request.thread.clone(),
+        start_time: request.start_time + from_ms * MS,
+        duration_ns: ms * MS,
+        step: number,
+        depth,
+        kind: String::from(kind),
+        state,
+    };
     Evidence {
+        path: vec![
+            step(0, &slow, 0, 0, 10, "run", State::Running),
+            step(1, &holder, 1, 10, 140, "run", State::Running),
+            step(2, &holder, 1, 150, 10, "wait", State::GilWait),
+            step(3, &holder, 1, 160, 30, "run", State::Running),
+            step(4, &slow, 0, 190, 10, "run", State::Running),
+        ],
         samples: vec![
             sample(&slow, slow.tid, State::LockWait, 10, 180, own),
             sample(&holder, holder.tid, State::Running, 0, 150, python(&EXPORT)),

@@ -1,0 +1,66 @@
+//! The critical path: who was on it, for how long, doing what.
+
+use underspan_explain::Explanation;
+use underspan_explain::words::duration;
+use underspan_model::PathStep;
+
+use super::Ink;
+use super::explanation::hanging;
+
+/// Lines at the most; the longest stretches are shown.
+const LINES: usize = 12;
+
+/// A stretch in which one thread is on the path.
+struct Stretch<'a> {
+    first: &'a PathStep,
+    ns: u64,
+    /// Nanoseconds by state.
+    states: Vec<(&'static str, u64)>,
+}
+
+pub(super) fn path(it: &Explanation, width: usize, ink: Ink) -> String {
+    let stretches = stretches(&it.path);
+    let mut shown: Vec<_> = (0..stretches.len()).collect();
+    shown.sort_by_key(|n| std::cmp::Reverse(stretches[*n].ns));
+    shown.truncate(LINES);
+    shown.sort_unstable();
+    let begin = it.path.first().map_or(0, |step| step.start_time);
+    let mut text = String::new();
+    for stretch in shown.iter().map(|n| &stretches[*n]) {
+        let at = stretch.first.start_time.saturating_sub(begin);
+        let label = format!("  +{:<10} {:>11}  ", duration(at), duration(stretch.ns));
+        let doing = stretch.states.iter().map(|(state, ns)| format!("{state} {}", duration(*ns)));
+        let doing: Vec<_> = doing.collect();
+        let who = match stretch.first.depth {
+            0 => String::from("its own thread"),
+            _ => format!("{} ({})", stretch.first.thread, stretch.first.tid),
+        };
+        text += &hanging(&label, &format!("{who}: {}", doing.join(", ")), width, str::to_owned);
+    }
+    let left_out = stretches.len() - shown.len();
+    if left_out > 0 {
+        text += &ink.dim(&format!("  and {left_out} shorter stretches\n"));
+    }
+    text
+}
+
+/// Steps of one thread that follow each other, together.
+fn stretches(path: &[PathStep]) -> Vec<Stretch<'_>> {
+    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+    for step in path {
+        if stretches.last().is_none_or(|last| last.first.tid != step.tid) {
+            stretches.push(Stretch { first: step, ns: 0, states: Vec::new() });
+        }
+        let Some(last) = stretches.last_mut() else { continue };
+        last.ns = last.ns.saturating_add(step.duration_ns);
+        let name = step.state.name();
+        match last.states.iter_mut().find(|(state, _)| *state == name) {
+            Some((_, ns)) => *ns = ns.saturating_add(step.duration_ns),
+            None => last.states.push((name, step.duration_ns)),
+        }
+    }
+    for stretch in &mut stretches {
+        stretch.states.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    }
+    stretches
+}
