@@ -134,4 +134,24 @@ mod tests {
         assert_eq!(rows(&[], 0x100, 0x200), [(0x100, Rule::FramePointer)]);
         assert_eq!(rows(&[0xff; 9], 0x100, 0x200), [(0x100, Rule::FramePointer)]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn anything_is_read_without_harm(
+            mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600),
+            count in 0u64..40,
+        ) {
+            // A header that is believed, before anything.
+            let header = [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+            let places = [count, 0, 0x1000, 0, 0, 0, 80, 100];
+            for (at, byte) in header.into_iter().chain(places.into_iter().flat_map(u64::to_le_bytes)).enumerate() {
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            let code = 0x1000..u64::MAX;
+            let mut functions = Functions::default();
+            let _ = read(&bytes, None, &[code], &mut functions);
+        }
+    }
 }

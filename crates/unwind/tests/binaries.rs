@@ -186,7 +186,10 @@ fn go_is_what_readelf_says() {
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let table = table(&binary);
         let Comparison { rows, unsupported } = compare(&binary, &table, ".debug_frame");
-        println!("cgo {cgo}, {mode}: {} rows, {rows} compared, {unsupported} not", table.rows.len());
+        println!(
+            "cgo {cgo}, {mode}: {} rows, {rows} compared, {unsupported} not",
+            table.rows.len()
+        );
         assert!(rows > 10_000 && unsupported < 100, "{rows} {unsupported}");
         assert!(table.coverage().share() > 0.999);
     }
