@@ -93,7 +93,8 @@ int oncpu_sample(struct sample *ctx)
 	struct last_tick *last = bpf_map_lookup_elem(&last_ticks, &zero);
 	struct stack_scratch *s;
 	struct thread *t;
-	__u64 cycles, instructions, cache_misses, branch_misses, weight, now;
+	__u64 instructions = COUNTER_UNKNOWN, cache_misses = COUNTER_UNKNOWN;
+	__u64 branch_misses = COUNTER_UNKNOWN, cycles, weight, now;
 
 	if (!last)
 		return 0;
@@ -101,9 +102,12 @@ int oncpu_sample(struct sample *ctx)
 	now = bpf_ktime_get_ns();
 	weight = stands_for(last, now, ctx->period);
 	cycles = counted(last, COUNTER_CYCLES);
-	instructions = counted(last, COUNTER_INSTRUCTIONS);
-	cache_misses = counted(last, COUNTER_CACHE_MISSES);
-	branch_misses = counted(last, COUNTER_BRANCH_MISSES);
+	/* The leader of the group: without it there is none of them. */
+	if (last->counters[COUNTER_CYCLES].enabled) {
+		instructions = counted(last, COUNTER_INSTRUCTIONS);
+		cache_misses = counted(last, COUNTER_CACHE_MISSES);
+		branch_misses = counted(last, COUNTER_BRANCH_MISSES);
+	}
 
 	t = tid ? bpf_map_lookup_elem(&threads, &tid) : NULL;
 	if (!t)

@@ -1,16 +1,42 @@
 //! Samples of running threads: shares and totals that are known, and none of threads that sleep.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use object::{Object as _, ObjectSymbol as _};
+use underspan_cpython::Inspector;
+use underspan_cpython::code::CodeReader;
 use underspan_model::{Ledger, State};
-use underspan_trackers::{Attach, Options};
+use underspan_trackers::stack::{PythonLayout, RawStack};
+use underspan_trackers::{Attach, Options, ProcessConfig};
 
+use crate::python_stacks::common::{Program, interpreters};
 use crate::watcher::Watcher;
-use crate::workload::Workload;
+use crate::workload::{Workload, binary};
 
 /// Often, so that a short test has little sampling error; and never in step with anything.
 const HZ: u32 = 997;
 const PERIOD_NS: u64 = 1_000_000_000 / HZ as u64;
+
+/// Names of the workload's functions by address: it is not relocated.
+struct Functions(BTreeMap<u64, (u64, String)>);
+
+impl Functions {
+    fn read() -> Self {
+        let bytes = std::fs::read(binary()).expect("it was just built");
+        let file = object::File::parse(bytes.as_slice()).expect("an ELF file");
+        let functions = file.symbols().filter(|symbol| symbol.size() > 0).filter_map(|symbol| {
+            let end = symbol.address() + symbol.size();
+            Some((symbol.address(), (end, symbol.name().ok()?.to_owned())))
+        });
+        Functions(functions.collect())
+    }
+
+    fn name(&self, address: u64) -> &str {
+        let found = self.0.range(..=address).next_back();
+        found.filter(|(_, (end, _))| address < *end).map_or("", |(_, (_, name))| name)
+    }
+}
 
 fn on_cpu(ledger: &Ledger) -> u64 {
     ledger[State::Running] + ledger[State::GcRun]
@@ -66,6 +92,89 @@ fn add_up() {
         assert!(weight > 0 && weight.is_multiple_of(PERIOD_NS), "{weight} ns");
     }
     watcher.assert_nothing_lost();
+}
+
+/// Weight of a thread's samples by where they are, after so many tenths of a second.
+fn weights(
+    watcher: &mut Watcher,
+    tid: u32,
+    tenths: u32,
+    mut place: impl FnMut(&RawStack) -> String,
+) -> BTreeMap<String, u64> {
+    for _ in 0..tenths {
+        std::thread::sleep(Duration::from_millis(100));
+        watcher.drain();
+    }
+    let mut weights = BTreeMap::new();
+    for row in watcher.rows_of("on_cpu", tid) {
+        let id = row.u64("stack_id");
+        let place = if id == 0 { String::new() } else { place(watcher.stack(id)) };
+        *weights.entry(place).or_default() += row.u64("duration_ns");
+    }
+    weights
+}
+
+/// Seven tenths are in the one function, three in the other, and hardly any elsewhere.
+#[track_caller]
+fn assert_shares(what: &str, weights: &BTreeMap<String, u64>, long: &str, short: &str) {
+    let of = |name: &str| weights.get(name).copied().unwrap_or_default() as f64;
+    let total = weights.values().sum::<u64>() as f64;
+    let known = of(long) + of(short);
+    assert!(known > 0.97 * total, "{what}: {weights:?}");
+    let (share, samples) = (of(long) / known, known / PERIOD_NS as f64);
+    eprintln!("{what}: {long} has {:.1} % of {samples} samples", share * 100.0);
+    // Four standard deviations of so many samples, and what two counted loops differ by.
+    let error = 4.0 * (0.7 * 0.3 / samples).sqrt() + 0.01;
+    assert!((share - 0.7).abs() < error, "{what}: {share} of {samples}, not 0.7 ± {error}");
+}
+
+#[test]
+fn shares_of_native_functions_are_as_they_are() {
+    let functions = Functions::read();
+    let mut watcher = Watcher::with(Options { on_cpu_hz: HZ, ..Options::default() });
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let tid = workload.start("burn");
+    let weights = weights(&mut watcher, tid, 30, |stack| {
+        functions.name(stack.native.first().copied().unwrap_or_default()).to_owned()
+    });
+    assert_shares("C", &weights, "burn_long", "burn_short");
+}
+
+#[test]
+fn shares_of_python_functions_are_as_they_are() {
+    const BODY: &str = "
+def burn_long():
+    x = 1
+    for _ in range(70000):
+        x = x * 3 & 0xffff
+def burn_short():
+    x = 1
+    for _ in range(30000):
+        x = x * 3 & 0xffff
+say('ready')
+while True:
+    burn_long()
+    burn_short()
+";
+    for python in interpreters() {
+        let mut watcher = Watcher::with(Options { on_cpu_hz: HZ, ..Options::default() });
+        let mut program = Program::start(&python, BODY);
+        program.hear();
+        let pid = program.pid();
+        let interpreter = Inspector::new().inspect(pid).unwrap();
+        let python_layout = PythonLayout::from(interpreter.frames.as_ref().unwrap());
+        let config = ProcessConfig { python: python_layout, ..ProcessConfig::default() };
+        watcher.session.watch(pid as u32, config).unwrap();
+        let mut code = CodeReader::new(&interpreter).unwrap();
+        let weights = weights(&mut watcher, pid as u32, 20, |stack| {
+            let Some(frame) = stack.python.first() else { return String::new() };
+            let location = code.locate(frame.code, frame.check, frame.lasti);
+            location.map_or_else(|error| error.to_string(), |at| at.function.to_string())
+        });
+        let what = format!("Python {}", interpreter.version);
+        assert_shares(&what, &weights, "burn_long", "burn_short");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use underspan_trackers::stack::PythonLayout;
 use crate::watcher::Watcher;
 
 #[path = "../../../cpython/tests/common/mod.rs"]
-mod common;
+pub(crate) mod common;
 
 use common::trees::{self, Told};
 use common::{Program, interpreters};
