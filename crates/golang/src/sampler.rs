@@ -7,6 +7,7 @@ use underspan_remote::word;
 
 use crate::Error;
 use crate::cohort::{self, Part as Chosen};
+use crate::functions::Functions;
 use crate::goroutine::{Fields, Life, Status};
 use crate::layout::G_SIZE;
 use crate::runtime::Runtime;
@@ -25,6 +26,8 @@ const LARGEST_READ: u64 = 256 << 10;
 const KEPT_STACKS: usize = 8192;
 /// Goroutine functions whose names are kept.
 const KEPT_NAMES: usize = 8192;
+/// In the names of such wrappers, as `main.main.gowrap1`.
+const WRAPPER: &str = ".gowrap";
 
 /// A goroutine in one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,15 @@ pub struct Round {
     pub listed: u64,
 }
 
+/// The name of a function that goroutines are started with.
+#[derive(Clone, Debug)]
+struct Name {
+    name: Arc<str>,
+    /// `go c.run(x)` starts a wrapper that the compiler made, whose name tells nothing. What it calls,
+    /// the first stack shows.
+    is_wrapper: bool,
+}
+
 /// A stop of a goroutine that was seen, and may still last.
 #[derive(Debug)]
 struct Stop {
@@ -79,7 +91,7 @@ pub struct Sampler {
     unwinder: Unwinder,
     stops: HashMap<u64, Stop>,
     stacks: HashSet<Arc<[u64]>>,
-    names: HashMap<u64, Arc<str>>,
+    names: HashMap<u64, Name>,
     threads: HashMap<u32, u32>,
     alive: Vec<bool>,
     census: Option<u64>,
@@ -198,7 +210,8 @@ impl Sampler {
         let new = self.stop_by(new, now, &mut round.torn)?;
         for (fields, status) in known.into_iter().chain(new) {
             let tid = self.thread(&fields, status)?;
-            let name = self.name(fields.start_pc);
+            let stack = self.stops.get(&fields.goid).map(|stop| Arc::clone(&stop.stack));
+            let name = self.name(fields.start_pc, stack.as_deref().unwrap_or_default());
             if let Some(sample) = self.sample(&fields, status, tid, name, weight, now) {
                 round.samples.push(sample);
             }
@@ -353,13 +366,31 @@ impl Sampler {
         Ok(self.threads.get(&id).copied().unwrap_or(0))
     }
 
-    /// The name of the function that begins at `pc`.
-    fn name(&mut self, pc: u64) -> Arc<str> {
+    /// The name of the function that begins at `pc`, or of the one that it is a wrapper of.
+    fn name(&mut self, pc: u64, stack: &[u64]) -> Arc<str> {
         if self.names.len() >= KEPT_NAMES {
             self.names.clear();
         }
         let (functions, bias) = (&self.runtime.binary.functions, self.runtime.bias);
-        let name = || functions.name(pc.wrapping_sub(bias)).unwrap_or_default().into();
-        Arc::clone(self.names.entry(pc).or_insert_with(name))
+        let known = self.names.entry(pc).or_insert_with(|| {
+            let name = functions.name(pc.wrapping_sub(bias)).unwrap_or_default();
+            Name { is_wrapper: name.contains(WRAPPER), name: name.into() }
+        });
+        if known.is_wrapper
+            && let Some(called) = called_by(functions, bias, &known.name, stack)
+        {
+            *known = Name { name: called.into(), is_wrapper: false };
+        }
+        Arc::clone(&known.name)
     }
+}
+
+/// What the outermost function of this name calls: it may be inlined there.
+fn called_by(functions: &Functions, bias: u64, name: &str, stack: &[u64]) -> Option<String> {
+    let mut from_outside = stack.iter().rev().flat_map(|pc| {
+        // A return address may already be beyond what called.
+        functions.locate(pc.wrapping_sub(bias).wrapping_sub(1))
+    });
+    from_outside.find(|at| at.function == name)?;
+    from_outside.next().map(|at| at.function).filter(|called| !called.starts_with("runtime."))
 }
