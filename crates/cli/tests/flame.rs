@@ -61,29 +61,17 @@ impl Service {
     /// Twenty requests: nineteen compute 10 ms each, the last waits 180 ms for a lock besides. A
     /// thread of the pool waits for work all the time.
     async fn fill(&self) {
-        let stack = |id: u64, functions: &[&str], lines: &[u32], kinds: &[&str]| {
+        let stack = |id: u64, file: &str, functions: &[&str], lines: &[u32], kinds: &[&str]| {
             json!({ "stack_id": id, "start_time": self.t0, "kinds": kinds, "functions": functions,
-                    "files": functions.iter().map(|_| "/srv/reports.py").collect::<Vec<_>>(),
-                    "lines": lines, "modules": functions.iter().map(|_| "").collect::<Vec<_>>(),
-                    "truncated": "" })
+                    "files": vec![file; functions.len()], "lines": lines,
+                    "modules": vec![""; functions.len()], "truncated": "" })
         };
+        let (own, pool) = ("/srv/reports.py", "/usr/lib/python3.12/concurrent/futures/thread.py");
         let stacks = [
-            stack(1, &["export", "dumps"], &[91, 12], &["python", "python"]),
-            stack(2, &["export", "futex_wait"], &[88, 0], &["python", "kernel"]),
-            stack(
-                3,
-                &["_worker", "get", "futex_wait"],
-                &[81, 5, 0],
-                &["python", "python", "kernel"],
-            ),
+            stack(1, own, &["export", "dumps"], &[91, 12], &["python", "python"]),
+            stack(2, own, &["export", "futex_wait"], &[88, 0], &["python", "kernel"]),
+            stack(3, pool, &["_worker", "futex_wait"], &[81, 0], &["python", "kernel"]),
         ];
-        let mut stacks = stacks.to_vec();
-        for (id, file) in
-            [(2, "/srv/queue.py"), (3, "/usr/lib/python3.12/concurrent/futures/thread.py")]
-        {
-            stacks[id - 1]["files"] =
-                json!(vec![file; stacks[id - 1]["functions"].as_array().unwrap().len()]);
-        }
         self.insert("stacks", &stacks).await;
         let (mut requests, mut ticks) = (Vec::new(), Vec::new());
         for i in 0..20 {

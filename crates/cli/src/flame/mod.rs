@@ -8,7 +8,7 @@ mod write;
 
 use std::process::ExitCode;
 
-use underspan_evidence::flame::{Extent, FlameQuery, extents, mark_rest, timeline};
+use underspan_evidence::flame::{Extent, FlameQuery, extents, timeline};
 use underspan_flame::{Kind, Per, Timeline, scale};
 use underspan_store::Store;
 
@@ -111,7 +111,7 @@ async fn in_time(store: &Store, picture: &Picture) -> anyhow::Result<Timeline> {
     // What is not sampled has no time of its own: it goes to where the samples begin.
     let begin = timeline.begin();
     scale(&mut timeline.samples, &picture.totals, begin);
-    mark_rest(&mut timeline.samples, picture.requests.is_some());
+    picture.serving.mark_rest(&mut timeline.samples);
     timeline.samples.sort_by_key(|sample| sample.start_time);
     Ok(timeline)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use underspan_evidence::flame::{
-    Collected, FlameQuery, RequestFilter, mark_rest, requests_for_flame, samples_in_range,
+    Collected, FlameQuery, RequestFilter, Serving, requests_for_flame, samples_in_range,
     samples_of_requests,
 };
 use underspan_evidence::{request_by_id, requests_of_trace};
@@ -27,6 +27,8 @@ pub(super) struct Picture {
     pub(super) samples: Vec<Sample>,
     /// What they were scaled to; empty for kinds of which the ledger has no totals.
     pub(super) totals: Totals,
+    /// Who can be idle.
+    pub(super) serving: Serving,
     /// The requests that it is of, if it is of requests.
     pub(super) requests: Option<Vec<Request>>,
     pub(super) query: FlameQuery,
@@ -77,10 +79,10 @@ fn lost(events: Vec<LostEvents>) -> Vec<Lost> {
 
 impl Picture {
     fn new(collected: Collected, query: &FlameQuery, requests: Option<Vec<Request>>) -> Picture {
-        let Collected { mut samples, totals, is_cut, lost: events } = collected;
+        let Collected { mut samples, totals, is_cut, serving, lost: events } = collected;
         let is_scaled = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
         let scaling = is_scaled.then(|| scale(&mut samples, &totals, query.since));
-        mark_rest(&mut samples, requests.is_some());
+        serving.mark_rest(&mut samples);
         let facts = Facts {
             kind: query.kind,
             since: query.since,
@@ -91,7 +93,7 @@ impl Picture {
             lost: lost(events),
             is_cut,
         };
-        Picture { samples, totals, requests, query: query.clone(), facts }
+        Picture { samples, totals, serving, requests, query: query.clone(), facts }
     }
 
     /// Whether any sample was taken.

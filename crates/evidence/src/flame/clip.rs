@@ -96,7 +96,7 @@ pub(super) fn clipped(samples: Vec<Sample>, windows: &[Window]) -> Vec<Sample> {
             };
             if let Some(weight_ns) = part.filter(|ns| *ns > 0) {
                 let request = Some(Arc::clone(&window.request));
-                clipped.push(Sample { weight_ns, request, idle: false, ..sample.clone() });
+                clipped.push(Sample { weight_ns, request, ..sample.clone() });
             }
         }
     }

@@ -18,7 +18,7 @@ use underspan_flame::{Kind, Sample, Totals};
 use underspan_model::{LostEvents, Request};
 use underspan_store::Store;
 
-pub use idle::mark_rest;
+pub use idle::Serving;
 pub use requests::{RequestFilter, requests_for_flame};
 pub use timeline::timeline;
 
@@ -66,6 +66,8 @@ pub struct Collected {
     pub totals: Totals,
     /// Whether there were more rows than are read.
     pub is_cut: bool,
+    /// Which processes serve requests; in a picture of requests none, as all of its time is theirs.
+    pub serving: Serving,
     /// Events that were lost meanwhile.
     pub lost: Vec<LostEvents>,
 }
@@ -89,17 +91,21 @@ pub struct Extent {
 ///
 /// When the store cannot be asked.
 pub async fn samples_in_range(store: &Store, query: &FlameQuery) -> Result<Collected, Error> {
+    let serving = Serving::until(store, query.until).await?;
     let (mut threads, totals) = Threads::in_range(store, query).await?;
     let conditions = Conditions::range(query);
     let lost = lost_events(store, query.since, query.until).await?;
     let found = match query.kind {
         Kind::Loop => loops::stalls(store, &conditions, &mut threads).await?,
         Kind::Goroutine => goroutines::goroutines(store, &conditions, &mut threads).await?,
-        _ => rows::samples(store, query.kind, &conditions, Grain::Summed, &mut threads).await?,
+        _ => {
+            let grain = Grain::Summed;
+            rows::samples(store, query.kind, &conditions, grain, &mut threads, &serving).await?
+        }
     };
     let has_totals = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
     let totals = if has_totals { totals } else { Totals::new() };
-    Ok(Collected { samples: found.samples, totals, is_cut: found.is_cut, lost })
+    Ok(Collected { samples: found.samples, totals, is_cut: found.is_cut, serving, lost })
 }
 
 /// The samples of the threads that served these requests while they did, and what the requests'
@@ -117,9 +123,11 @@ pub async fn samples_of_requests(
     let windows = clip::windows(requests, &mut threads);
     let mut collected =
         Collected { totals: clip::totals(kind, requests, &mut threads), ..Collected::default() };
+    let serving = Serving::default();
     for batch in clip::batches(&windows, rows::WINDOWS) {
         let conditions = Conditions::windows(batch);
-        let found = rows::samples(store, kind, &conditions, Grain::Single, &mut threads).await?;
+        let found =
+            rows::samples(store, kind, &conditions, Grain::Single, &mut threads, &serving).await?;
         collected.is_cut |= found.is_cut;
         collected.samples.extend(clip::clipped(found.samples, batch));
     }

@@ -8,7 +8,7 @@ use underspan_store::Store;
 use super::clip::Window;
 use super::stacks::Stacks;
 use super::threads::Threads;
-use super::{FlameQuery, ROWS, ThreadFilter, idle};
+use super::{FlameQuery, ROWS, Serving, ThreadFilter};
 use crate::Error;
 use crate::query::Select;
 use crate::rows::LONGEST_NS;
@@ -218,6 +218,7 @@ pub(super) async fn samples(
     conditions: &Conditions,
     grain: Grain,
     threads: &mut Threads,
+    serving: &Serving,
 ) -> Result<Found, Error> {
     let mut rows: Vec<Row> = Vec::new();
     let mut is_cut = false;
@@ -243,7 +244,7 @@ pub(super) async fn samples(
             request: None,
             counters,
         };
-        idle::mark(&mut sample, row.in_request != 0);
+        serving.mark(&mut sample, row.in_request != 0);
         sample
     });
     Ok(Found { samples: samples.collect(), is_cut })

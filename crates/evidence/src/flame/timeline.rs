@@ -8,7 +8,7 @@ use underspan_store::Store;
 use super::clip::{self, Window};
 use super::rows::{self, Conditions, Grain};
 use super::threads::Threads;
-use super::{FlameQuery, ROWS, RequestFilter, requests_for_flame};
+use super::{FlameQuery, ROWS, RequestFilter, Serving, requests_for_flame};
 use crate::Error;
 use crate::query::START;
 
@@ -77,7 +77,12 @@ async fn add(
     timeline: &mut Timeline,
     windows: Option<&[Window]>,
 ) -> Result<bool, Error> {
-    let found = rows::samples(store, query.kind, conditions, Grain::Single, threads).await?;
+    let serving = match windows {
+        Some(_) => Serving::default(),
+        None => Serving::until(store, query.until).await?,
+    };
+    let grain = Grain::Single;
+    let found = rows::samples(store, query.kind, conditions, grain, threads, &serving).await?;
     timeline.samples.extend(match windows {
         Some(windows) => clip::clipped(found.samples, windows),
         None => found.samples,
