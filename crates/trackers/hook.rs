@@ -33,6 +33,8 @@ pub enum Attach {
     Fexit(&'static str),
     /// Run on request, over kernel objects of this kind.
     Iterator(&'static str),
+    /// Not attached: work that a program gives a thread for when it goes back to user mode.
+    TaskWork,
     /// Attached to each process that allows it, when it is watched.
     PerProcess(&'static str),
     /// A clock on each CPU.
@@ -49,6 +51,7 @@ impl std::fmt::Display for Attach {
             Attach::Fentry(name) => write!(f, "fentry {name}"),
             Attach::Fexit(name) => write!(f, "fexit {name}"),
             Attach::Iterator(name) => write!(f, "iterator over {name}s"),
+            Attach::TaskWork => write!(f, "task work (bpf_task_work_schedule_resume)"),
             Attach::PerProcess(kind) => write!(f, "{kind}, per process"),
             Attach::CpuClock => write!(f, "clock of each CPU"),
             Attach::HardwareCounters => write!(f, "hardware counters of each CPU"),

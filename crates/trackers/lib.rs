@@ -37,7 +37,8 @@ pub use record::{
 };
 pub use rows::Rows;
 pub use session::{
-    Error, GcTarget, LostCount, ON_CPU_HZ, Options, ProbedBinary, Session, UnwindStats,
+    Error, GcTarget, LostCount, OFF_CPU_PERIOD, ON_CPU_HZ, Options, ProbedBinary, Session,
+    UnwindStats,
 };
 
 use underspan_store::Component;

@@ -276,6 +276,7 @@ pub fn can_shed(bytes: &[u8]) -> bool {
     let duration = match kind(bytes) {
         event_kind::EVENT_WAIT => read::<wait_event>(bytes).map(|wait| wait.duration),
         event_kind::EVENT_GIL => read::<gil_event>(bytes).map(|wait| wait.duration),
+        event_kind::EVENT_OFF_CPU => read::<off_cpu_event>(bytes).map(|wait| wait.duration),
         _ => return false,
     };
     // One that cannot be read is for its decoder to complain about.

@@ -205,7 +205,7 @@ mod complete {
                 Attach::Fexit(name) => format!("fexit/{name}"),
                 Attach::Iterator(name) => format!("iter/{name}"),
                 Attach::CpuClock | Attach::HardwareCounters => "perf_event".to_owned(),
-                Attach::PerProcess(_) => String::new(),
+                Attach::PerProcess(_) | Attach::TaskWork => String::new(),
             };
             match programs.iter().find(|(name, _)| name == program.name) {
                 None => wrong.push(format!("{} is not in the object", program.name)),

@@ -28,6 +28,7 @@ async fn main() -> anyhow::Result<()> {
         host: "host".to_owned(),
         selection: Selection { pids: vec![pid.parse().context("PID")?], ..Selection::default() },
         wait_threshold: Duration::from_millis(1),
+        off_cpu_period: underspan_trackers::OFF_CPU_PERIOD,
         on_cpu_hz: underspan_trackers::ON_CPU_HZ,
         goroutine_hz: underspan_trackers::goroutine::HZ,
         measure_bpf: false,

@@ -46,6 +46,8 @@ pub struct Options {
     pub selection: Selection,
     /// Waits at least this long get a row of their own.
     pub wait_threshold: Duration,
+    /// Waiting time per sample of where threads wait; zero: no samples.
+    pub off_cpu_period: Duration,
     /// Samples of running threads a second and CPU; 0: none.
     pub on_cpu_hz: u32,
     /// Looks at a Go service's goroutines a second; 0: none.
@@ -99,6 +101,7 @@ impl Agent {
         let discover = selection.pids.is_empty() && selection.root.is_none();
         let session = Session::open(&underspan_trackers::Options {
             wait_threshold: options.wait_threshold,
+            off_cpu_period: options.off_cpu_period,
             on_cpu_hz: options.on_cpu_hz,
             discover,
             ..underspan_trackers::Options::default()

@@ -47,6 +47,9 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DURATION", default_value = "1ms")]
     #[arg(value_parser = humantime::parse_duration)]
     pub(crate) wait_threshold: Duration,
+    /// Waiting time per sample of where threads wait; every wait this long has its stack; 0s takes none
+    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = off_cpu_period)]
+    pub(crate) off_cpu_period: Duration,
     /// Samples of running threads, a second and CPU; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -79,6 +82,7 @@ impl AgentArgs {
             host: host_name()?,
             selection,
             wait_threshold: self.wait_threshold,
+            off_cpu_period: self.off_cpu_period,
             on_cpu_hz: self.on_cpu_hz,
             goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
@@ -117,6 +121,14 @@ pub(crate) struct TableArgs {
     /// Make the tables on this cluster of a ClickHouse server
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
+}
+
+/// A period between samples: none, or what the programs can count.
+fn off_cpu_period(text: &str) -> anyhow::Result<Duration> {
+    let period = humantime::parse_duration(text)?;
+    let allowed = Duration::from_micros(100)..=Duration::from_secs(1);
+    anyhow::ensure!(period.is_zero() || allowed.contains(&period), "choose 0s, or 100us to 1s");
+    Ok(period)
 }
 
 /// This host's name, as rows have it.

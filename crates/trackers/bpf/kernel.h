@@ -68,6 +68,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct task_struct *group_leader;
 	struct thread_struct thread;
+	void *rseq; /* 0: the thread has not registered restartable sequences */
 };
 
 struct in6_addr {

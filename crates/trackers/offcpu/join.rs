@@ -110,9 +110,12 @@ impl Join {
         let late = |arrived: u64| now.saturating_sub(arrived) >= PATIENCE;
         self.wakers.retain(|_, waker| !late(waker.arrived));
         let full = self.samples.len() > ROOM;
-        self.samples
-            .extract_if(.., |_, sample| full || late(sample.arrived))
-            .map(|(_, sample)| sample)
-            .collect()
+        let due: Vec<_> = self
+            .samples
+            .iter()
+            .filter(|(_, sample)| full || late(sample.arrived))
+            .map(|(key, _)| *key)
+            .collect();
+        due.iter().filter_map(|key| self.samples.remove(key)).collect()
     }
 }

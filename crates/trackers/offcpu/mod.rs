@@ -10,11 +10,21 @@ use crate::{Attach, Decoder, Hook, Program, Tracker};
 /// (`sample.bpf.h`); a program of its own takes the stack in user mode.
 pub struct OffCpuTracker;
 
-const HOOKS: &[Hook] = &[Hook {
-    what: "threads that go back to their code after a wait",
-    programs: &[Program { name: "offcpu_resume", attach: Attach::BtfTracepoint("rseq_update") }],
-    required: false,
-}];
+const HOOKS: &[Hook] = &[
+    Hook {
+        what: "threads back from a wait",
+        programs: &[Program {
+            name: "offcpu_resume",
+            attach: Attach::BtfTracepoint("rseq_update"),
+        }],
+        required: false,
+    },
+    Hook {
+        what: "threads back from a wait, without restartable sequences",
+        programs: &[Program { name: "ledger_switch", attach: Attach::TaskWork }],
+        required: false,
+    },
+];
 
 const COLUMNS: [&str; 17] = [
     "state",

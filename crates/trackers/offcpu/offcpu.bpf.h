@@ -181,6 +181,49 @@ static __noinline void sample_gil_wait(struct thread *t)
 	submit(e);
 }
 
+/* A PyMutex (CPython 3.14) sleeps on a semaphore in the waiter's own stack frame; before it stands which
+ * lock it is for. */
+#define NEAR_STACK_POINTER 4096
+
+static __always_inline __u64 lock_behind(const struct thread *t, struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 futex = t->wait.futex, lock = 0;
+
+	if (futex - regs->sp < NEAR_STACK_POINTER)
+		bpf_probe_read_user(&lock, sizeof(lock), (void *)(futex - sizeof(lock)));
+	return lock;
+}
+
+/* The current thread, about to go back to user mode, tells where it has waited. */
+static __always_inline void tell_stack(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	struct stack_scratch *s;
+
+	if (!t || !t->sampling.due)
+		return;
+	s = stack_begin(STACK_AFTER_WAIT, t, bpf_ktime_get_ns());
+	if (!s)
+		return;
+	s->e.sequence = t->sampling.sequence;
+	s->e.oldest = t->sampling.due;
+	t->sampling.due = 0;
+	s->e.lock = lock_behind(t, task);
+	stack_user(s);
+	stack_send(s, EVENT_STACK, TRACKER_OFFCPU);
+}
+
+/* As an errand it may be interrupted by another thread's, and there is one scratch for both. */
+static int errand_stack(struct bpf_map *map, void *key, void *value)
+{
+	bpf_preempt_disable();
+	tell_stack(bpf_get_current_task_btf());
+	bpf_preempt_enable();
+	return 0;
+}
+
 /* The thread is back on a CPU. */
 static __always_inline void off_cpu_end(struct thread *t, struct task_struct *task, __u8 ready_state, __u64 now)
 {
@@ -192,7 +235,9 @@ static __always_inline void off_cpu_end(struct thread *t, struct task_struct *ta
 	} else if (weigh_wait(t, ready_state, now, &weights)) {
 		sample_wait(t, task, ready_state, &weights, now);
 	}
-	if (t->sampling.due)
+	if (!t->sampling.due)
+		return;
+	if (has_rseq(task) || !send_on_errand(task, errand_stack))
 		ask_for_stack(t);
 }
 

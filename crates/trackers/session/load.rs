@@ -58,12 +58,15 @@ pub(super) fn preflight() -> Result<()> {
     Ok(())
 }
 
-/// Functions that the kernel knows and does not let programs trace, by program.
+/// Programs that cannot be had though the kernel knows what they trace, or that nobody wants; and why.
 pub(super) type Refused = HashMap<String, String>;
 
 /// Loads the programs that this kernel has hooks for.
 pub(super) fn load(options: &Options, btf: &Btf<'_>) -> Result<(Object, Refused)> {
     let mut refused = Refused::new();
+    if options.off_cpu_period.is_zero() {
+        refused.insert("offcpu_resume".to_owned(), "switched off (a period of 0)".to_owned());
+    }
     loop {
         let wanted = wanted(btf, &refused);
         let error = match try_load(options, btf, &wanted) {
@@ -74,7 +77,8 @@ pub(super) fn load(options: &Options, btf: &Btf<'_>) -> Result<(Object, Refused)
         match refusal {
             // There are other ways to hear of what it tells, or it can be done without.
             Some(refusal) if wanted.get(refusal.program.as_str()) == Some(&true) => {
-                refused.insert(refusal.program, refusal.why);
+                let why = format!("this kernel does not let it be traced ({})", refusal.why);
+                refused.insert(refusal.program, why);
             }
             Some(refusal) => {
                 return Err(Error::Load(format!("{}: {}", refusal.program, refusal.why)));
@@ -178,6 +182,9 @@ fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
             .iter()
             .any(|root| Path::new(root).join("events").join(name).exists()),
         Attach::Fentry(name) | Attach::Fexit(name) => btf.type_by_name::<Func<'_>>(name).is_some(),
+        Attach::TaskWork => ["bpf_task_work_schedule_resume", "bpf_task_work_schedule_resume_impl"]
+            .iter()
+            .any(|name| btf.type_by_name::<Func<'_>>(name).is_some()),
         Attach::Iterator(_)
         | Attach::PerProcess(_)
         | Attach::CpuClock
@@ -201,7 +208,7 @@ pub(super) fn attach_all(
             let mut taken = None;
             for candidate in hook.programs {
                 // One program may serve two hooks.
-                if attached.contains(candidate.name) {
+                if attached.contains(candidate.name) && available(candidate.attach, btf).is_ok() {
                     taken = Some(candidate.attach);
                     break;
                 }
@@ -243,15 +250,19 @@ fn attach_one(
     candidate: &Program,
 ) -> std::result::Result<Option<Link>, String> {
     available(candidate.attach, btf)?;
-    // Others attach these: when they are run, when a process is watched, CPU by CPU.
+    // Others attach these: when a program wants it, when they are run, when a process is watched, CPU by CPU.
     if matches!(
         candidate.attach,
-        Attach::Iterator(_) | Attach::PerProcess(_) | Attach::CpuClock | Attach::HardwareCounters
+        Attach::Iterator(_)
+            | Attach::TaskWork
+            | Attach::PerProcess(_)
+            | Attach::CpuClock
+            | Attach::HardwareCounters
     ) {
         return Ok(None);
     }
     if let Some(why) = refused.get(candidate.name) {
-        return Err(format!("this kernel does not let it be traced ({why})"));
+        return Err(why.clone());
     }
     let program = program(object, candidate.name).map_err(|error| error.to_string())?;
     if program.as_fd().as_raw_fd() < 0 {

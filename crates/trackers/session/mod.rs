@@ -56,13 +56,16 @@ pub struct Options {
 /// Not in step with what happens a hundred times a second.
 pub const ON_CPU_HZ: u32 = 99;
 
+/// Of each thread that waits, at most a hundred samples a second and kind of wait.
+pub const OFF_CPU_PERIOD: Duration = Duration::from_millis(10);
+
 impl Default for Options {
     fn default() -> Self {
         Options {
             wait_threshold: Duration::from_millis(1),
             gc_threshold: Duration::from_micros(100),
             loop_threshold: Duration::from_millis(100),
-            off_cpu_period: Duration::from_millis(10),
+            off_cpu_period: OFF_CPU_PERIOD,
             on_cpu_hz: ON_CPU_HZ,
             unwind_megabytes: 64,
             discover: true,

@@ -210,9 +210,33 @@ static __always_inline __u64 user_register(struct pt_regs *regs, __u32 number)
 	return 0;
 }
 
-static __always_inline bool read_user_word(__u64 *word, __u64 address)
+/* Reading the process's memory costs the same for 8 bytes as for 512. */
+static __noinline bool read_window(struct native_walk *w, __u64 address)
 {
-	return bpf_probe_read_user(word, sizeof(*word), (void *)address) == 0;
+	w->window = address;
+	if (!bpf_probe_read_user(w->stack, sizeof(w->stack), (void *)address))
+		return true;
+	/* The stack may end within. */
+	w->window = 0;
+	return !bpf_probe_read_user(w->stack, sizeof(w->stack[0]), (void *)address);
+}
+
+/* A word of the stack. Those of one frame are asked for in the order of their addresses. */
+static __always_inline bool stack_word(struct native_walk *w, __u64 *word, __u64 address)
+{
+	__u64 into = address - w->window;
+
+	if (into >= sizeof(w->stack) || into % sizeof(__u64)) {
+		if (!read_window(w, address))
+			return false;
+		into = 0;
+	}
+	into /= sizeof(__u64);
+	barrier_var(into);
+	if (into >= UNWIND_WINDOW)
+		return false;
+	*word = w->stack[into];
+	return true;
 }
 
 #define GO_ON (-1)
@@ -240,15 +264,13 @@ static __always_inline int leave_signal(struct native_walk *w)
 /* rbp points to the caller's rbp, and above it lies the return address. */
 static __always_inline int leave_by_frame_pointer(struct native_walk *w)
 {
-	__u64 frame[2];
+	__u64 frame = w->bp;
 
-	if (!w->bp)
+	if (!frame)
 		return STACK_COMPLETE; /* so the ABI marks the outermost frame */
-	if (w->bp % sizeof(__u64) || bpf_probe_read_user(frame, sizeof(frame), (void *)w->bp))
+	if (frame % 8 || !stack_word(w, &w->bp, frame) || !stack_word(w, &w->pc, frame + 8))
 		return STACK_NO_TABLE;
-	w->sp = w->bp + sizeof(frame);
-	w->bp = frame[0];
-	w->pc = frame[1];
+	w->sp = frame + 16;
 	w->exact = 0;
 	return GO_ON;
 }
@@ -258,7 +280,7 @@ static __always_inline int leave_unknown(struct native_walk *w)
 {
 	__u64 code;
 
-	if (read_user_word(&code, w->pc) && code == RT_SIGRETURN)
+	if (!bpf_probe_read_user(&code, sizeof(code), (void *)w->pc) && code == RT_SIGRETURN)
 		return leave_signal(w);
 	if (!w->bp_known || (w->bp && w->bp < w->sp))
 		return STACK_NO_TABLE;
@@ -292,14 +314,14 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 		cfa = w->bp + (__s16)row.words * 8;
 		break;
 	case UNWIND_AT_RSP:
-		if (!read_user_word(&cfa, w->sp + high_words(row.words)))
+		if (!stack_word(w, &cfa, w->sp + high_words(row.words)))
 			return STACK_UNREADABLE;
 		cfa += low_bits(row.words) * 8;
 		break;
 	case UNWIND_AT_RBP:
 		if (!w->bp_known)
 			return STACK_NO_RULE;
-		if (!read_user_word(&cfa, w->bp + high_words(row.words)))
+		if (!stack_word(w, &cfa, w->bp + high_words(row.words)))
 			return STACK_UNREADABLE;
 		cfa += low_bits(row.words) * 8;
 		break;
@@ -325,16 +347,16 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 	if (cfa <= w->sp)
 		return STACK_INCONSISTENT;
 	if (row.rbp == UNWIND_RBP_AT_CFA) {
-		if (!read_user_word(&w->bp, cfa + row.rbp_words * 8))
+		if (!stack_word(w, &w->bp, cfa + row.rbp_words * 8))
 			return STACK_UNREADABLE;
 		w->bp_known = 1;
 	} else if (row.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
-		if (!read_user_word(&w->bp, w->bp + row.rbp_words * 8))
+		if (!stack_word(w, &w->bp, w->bp + row.rbp_words * 8))
 			return STACK_UNREADABLE;
 	} else if (row.rbp != UNWIND_RBP_SAME) {
 		w->bp_known = 0;
 	}
-	if (!read_user_word(&w->pc, cfa - 8))
+	if (!stack_word(w, &w->pc, cfa - 8))
 		return STACK_UNREADABLE;
 	w->sp = cfa;
 	w->exact = 0;
@@ -400,6 +422,7 @@ static __always_inline enum stack_end walk_native(struct stack_scratch *s, struc
 	w->count = p ? p->count : 0;
 	w->start = 0;
 	w->size = 0;
+	w->window = 0;
 	w->pc = regs->ip;
 	w->sp = regs->sp;
 	w->bp = regs->bp;

@@ -20,6 +20,7 @@
 #define UNWIND_MAPPINGS (1 << 16) /* of all processes together */
 #define UNWIND_PROCESSES 4096
 #define UNWIND_PROCESS_MAPPINGS 4096 /* of one process */
+#define UNWIND_WINDOW 64	     /* words of the stack that are read at once */
 #define UNWIND_NO_TABLE 0xffffffff    /* unwind_mapping.blocks: there is one, and no room for it */
 
 /* How the CFA is found: the stack pointer before the call. `w`: words of 8 bytes. */
@@ -93,6 +94,8 @@ struct native_walk {
 	__u32 span;
 	__u32 first; /* the process's mappings */
 	__u32 count;
+	__u64 window; /* address of the part of the stack that is in `stack` */
+	__u64 stack[UNWIND_WINDOW];
 	__u8 exact;   /* pc is not a return address */
 	__u8 bp_known;
 	__u8 end;     /* enum stack_end */

@@ -14,6 +14,7 @@
 #define UNDERSPAN_STACK_BPF_H
 
 #include "../bpf/emit.h"
+#include "errand.bpf.h"
 #include "native.bpf.h"
 #include "python.bpf.h"
 #include "scratch.bpf.h"

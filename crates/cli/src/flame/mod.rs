@@ -24,7 +24,7 @@ use crate::{Global, output, session};
 /// What was collected.
 enum Found {
     One(Picture, Option<Timeline>),
-    Two(Comparison),
+    Two(Box<Comparison>),
 }
 
 /// Runs the command.
@@ -100,7 +100,7 @@ async fn find(
     if before.is_empty() && after.is_empty() {
         refuse_empty(store, &after).await?;
     }
-    Ok(Found::Two(Comparison { per: args.per().unwrap_or(per), before, after }))
+    Ok(Found::Two(Box::new(Comparison { per: args.per().unwrap_or(per), before, after })))
 }
 
 async fn in_time(store: &Store, picture: &Picture) -> anyhow::Result<Timeline> {

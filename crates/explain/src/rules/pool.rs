@@ -56,6 +56,9 @@ impl<'a> Cause<'a> {
     }
 }
 
+/// The waits of each thread, and when they were.
+type OfThreads<'a> = BTreeMap<u32, Vec<(&'a Wait, Interval)>>;
+
 pub(super) struct Pool<'a> {
     /// Requests served meanwhile, with how long.
     pub(super) served: Vec<(u64, &'a Request)>,
@@ -142,8 +145,7 @@ impl<'a> Pool<'a> {
 
     /// What all threads waited for, if rows show one such thing for enough of the time of each.
     pub(super) fn stuck_on(&self, case: &Case<'_>, at: &Cover) -> Option<(Stuck, Shown)> {
-        let mut by_cause: BTreeMap<Cause<'_>, BTreeMap<u32, Vec<(&Wait, Interval)>>> =
-            BTreeMap::new();
+        let mut by_cause: BTreeMap<Cause<'_>, OfThreads<'_>> = BTreeMap::new();
         let mut capacity = 0u64;
         for tid in self.busy.keys() {
             capacity = capacity.saturating_add(self.window_ns);

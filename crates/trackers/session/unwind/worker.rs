@@ -29,6 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const READ_EVERY: Duration = Duration::from_secs(10);
 /// Between reads that found nothing new the pause doubles, up to [`READ_EVERY`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// What cannot be read may be about to end, or to run another program.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How often tables that no process uses are taken away.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 
@@ -179,7 +181,7 @@ impl Worker {
             Ok(mappings) => mappings,
             Err(error) => {
                 tracing::debug!(pid, "its mappings: {error}");
-                self.later.insert(pid, now + READ_EVERY);
+                self.later.insert(pid, now + TRY_AGAIN);
                 if let Some(known) = self.known.get_mut(&pid) {
                     known.read = now;
                     known.not_before = now + READ_EVERY;
@@ -196,7 +198,7 @@ impl Worker {
             }
         }
         let Some(space) = self.place(pid, mappings) else {
-            self.later.insert(pid, now + READ_EVERY);
+            self.later.insert(pid, now + TRY_AGAIN);
             return;
         };
         let value = bytes(space.extent);

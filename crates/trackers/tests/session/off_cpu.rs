@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use object::{Object as _, ObjectSymbol as _};
 use underspan_model::{StackEnd, State};
+use underspan_trackers::{Attach, HookStatus};
 
 use crate::sums::{cpus, pin};
 use crate::support::Row;
@@ -134,9 +135,27 @@ fn function(name: &str) -> Range<u64> {
 
 #[test]
 fn every_sample_has_its_own_threads_stack_also_when_threads_migrate() {
-    let mut watcher = Watcher::new();
+    check_stacks_of_migrating_threads(Watcher::new(), Workload::new());
+}
+
+#[test]
+fn threads_without_restartable_sequences_have_their_stacks_or_say_that_they_were_missed() {
+    let watcher = Watcher::new();
+    let by_task_work = |hook: &HookStatus| hook.outcome == Some(Attach::TaskWork);
+    if watcher.session.hooks().iter().any(by_task_work) {
+        return check_stacks_of_migrating_threads(watcher, Workload::without_rseq());
+    }
+    let (mut watcher, mut workload) = (watcher, Workload::without_rseq());
+    watcher.watch(workload.pid);
+    let tid = workload.start("some-long");
+    let row = watcher.row("off_cpu", |row| row.u64("tid") == u64::from(tid));
+    let stack = watcher.stack(row.u64("stack_id"));
+    assert!(!stack.kernel.is_empty(), "{stack:?}");
+    assert_eq!((stack.native.len(), stack.ends.native), (0, StackEnd::Missed));
+}
+
+fn check_stacks_of_migrating_threads(mut watcher: Watcher, mut workload: Workload) {
     watcher.session.start_unwinding().expect("unwinding starts");
-    let mut workload = Workload::new();
     watcher.watch(workload.pid);
     let depths = [5, 40, 120].map(|depth| (workload.start(&format!("dig-{depth}")), depth));
     // Unwind tables are read when they are asked for first.

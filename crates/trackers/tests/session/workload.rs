@@ -61,7 +61,16 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new() -> Self {
-        let mut child = Command::new(binary())
+        Self::start_with(&mut Command::new(binary()))
+    }
+
+    /// Its threads have no restartable sequences, as those of Go and musl have none.
+    pub(crate) fn without_rseq() -> Self {
+        Self::start_with(Command::new(binary()).env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"))
+    }
+
+    fn start_with(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

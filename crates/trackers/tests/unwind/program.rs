@@ -49,7 +49,11 @@ pub(crate) fn rust() -> PathBuf {
 pub(crate) fn go() -> Option<PathBuf> {
     Command::new("go").arg("version").output().ok()?;
     let output = output("go-trees");
-    run(Command::new("go").env("CGO_ENABLED", "1").args(["build", "-o"]).arg(&output).arg(source("go.go")));
+    run(Command::new("go")
+        .env("CGO_ENABLED", "1")
+        .args(["build", "-o"])
+        .arg(&output)
+        .arg(source("go.go")));
     Some(output)
 }
 
