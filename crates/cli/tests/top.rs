@@ -5,7 +5,6 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -65,7 +64,7 @@ impl OnTerminal {
         }
         let child = command.spawn().unwrap();
         drop(pty.slave);
-        let terminal = File::from(OwnedFd::from(pty.master));
+        let terminal = File::from(pty.master);
         let flags = nix::fcntl::OFlag::O_NONBLOCK;
         nix::fcntl::fcntl(&terminal, nix::fcntl::FcntlArg::F_SETFL(flags)).unwrap();
         OnTerminal { child, terminal, shown: String::new() }

@@ -23,7 +23,7 @@ use crate::{Global, output, session};
 
 /// What was collected.
 enum Found {
-    One(Picture, Option<Timeline>),
+    One(Box<Picture>, Option<Timeline>),
     Two(Box<Comparison>),
 }
 
@@ -95,7 +95,7 @@ async fn find(
             Some(Format::Firefox | Format::Perfetto) => Some(in_time(store, &picture).await?),
             _ => None,
         };
-        return Ok(Found::One(picture, timeline));
+        return Ok(Found::One(Box::new(picture), timeline));
     };
     if before.is_empty() && after.is_empty() {
         refuse_empty(store, &after).await?;
