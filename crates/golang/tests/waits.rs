@@ -1,5 +1,8 @@
 //! What goroutines wait for, and where they stand, compared with Go's own traceback.
 
+// A helper that fails here fails the test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -69,7 +69,7 @@ impl Memory for Damaged<'_> {
         let there = self.recording.memory.read(from, to);
         let mut dice = self.seed ^ self.reads.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         dice ^= dice >> 29;
-        if dice % self.every == 0 {
+        if dice.is_multiple_of(self.every) {
             let at = (dice >> 8) as usize % to.len();
             // A word of another place: such pointers lead to something.
             let word = *self.recording.memory.keys().nth(dice as usize % 97).unwrap_or(&0);

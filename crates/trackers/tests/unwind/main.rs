@@ -6,7 +6,6 @@
 
 use underspan_trackers as api;
 
-#[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;
 
