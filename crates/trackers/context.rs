@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use underspan_model::Ledger;
+
 use crate::stack::RawStack;
+use crate::throttle;
 
 /// A thread, as rows name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,4 +42,54 @@ pub trait Context {
 
     /// Counts events that a decoder had to give up.
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64);
+
+    /// Counts in metrics what a row has just been written of. Who keeps none leaves it alone.
+    fn measure(&mut self, _what: &Measure<'_>) {}
+}
+
+/// What metrics count. Durations are nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Measure<'a> {
+    /// What a thread did, since it was last told.
+    ThreadTime {
+        /// Its process's name.
+        process: &'a str,
+        /// By state.
+        ledger: &'a Ledger,
+    },
+    /// A request is over.
+    Request {
+        /// Its process's name.
+        process: &'a str,
+        /// HTTP status; 0: none.
+        status: u16,
+        /// From its first byte to its last.
+        duration: u64,
+        /// From its connection's acceptance, or its first byte, to its being read.
+        handoff: u64,
+    },
+    /// A wait, or something else that lasted.
+    Lasted {
+        /// What.
+        what: Timing,
+        /// The process's name.
+        process: &'a str,
+        /// How long.
+        duration: u64,
+    },
+    /// The host's counters were read.
+    Host(&'a throttle::Round),
+}
+
+/// What lasts, and has a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timing {
+    /// A connection waited to be accepted.
+    AcceptQueue,
+    /// A connection was being opened.
+    Connect,
+    /// A thread waited for the GIL.
+    GilWait,
+    /// A collection of garbage.
+    GcPause,
 }

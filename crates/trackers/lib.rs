@@ -28,8 +28,9 @@ pub mod offcpu;
 pub mod oncpu;
 pub mod request;
 pub mod stack;
+pub mod throttle;
 
-pub use context::{Context, Thread};
+pub use context::{Context, Measure, Thread, Timing};
 pub use hook::{Attach, Hook, HookStatus, Program};
 pub use observe::{Observation, RequestRead, Sample, WaitEnded, observe};
 pub use record::{
@@ -44,7 +45,7 @@ pub use session::{
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 8] = [
+pub static ALL: [&dyn Tracker; 9] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
@@ -53,6 +54,7 @@ pub static ALL: [&dyn Tracker; 8] = [
     &oncpu::OnCpuTracker,
     &event_loop::LoopTracker,
     &goroutine::GoroutineTracker,
+    &throttle::ThrottleTracker,
 ];
 
 /// One question about where time goes, and what it takes to answer it.
@@ -107,6 +109,10 @@ pub trait Decoder {
         _context: &mut dyn Context,
         _rows: &mut Rows,
     ) {
+    }
+
+    /// The host's counters were read, which no event tells of.
+    fn throttle(&mut self, _round: &throttle::Round, _context: &mut dyn Context, _rows: &mut Rows) {
     }
 
     /// Time passes: `now` is monotonic. Rows that were waiting for more may be written.

@@ -19,7 +19,7 @@ mod complete {
     use crate::{ALL, Attach};
 
     /// Trackers that only read memory.
-    pub(super) const WITHOUT_BPF: [&str; 1] = ["goroutine"];
+    pub(super) const WITHOUT_BPF: [&str; 2] = ["goroutine", "throttle"];
     const NOT_TRACKERS: [&str; 4] = ["bpf", "session", "stack", "tests"];
 
     fn source() -> &'static Path {

@@ -14,6 +14,7 @@ use underspan_trackers::{
 
 use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
 use crate::goroutines::Goroutines;
+use crate::host::Host;
 use crate::namer::Namer;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
@@ -65,6 +66,7 @@ pub struct Agent {
     processes: Processes,
     namer: Namer,
     goroutines: Goroutines,
+    host: Host,
     decoders: Vec<Box<dyn Decoder>>,
     rows: Rows,
     programs: BpfPrograms,
@@ -119,6 +121,7 @@ impl Agent {
             processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host)?,
             goroutines: Goroutines::new(options.goroutine_hz),
+            host: Host::default(),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
             programs,
@@ -175,6 +178,7 @@ impl Agent {
             unwritten: BTreeMap::new(),
             unwritten_since: now,
         };
+        self.host.watch(self.processes.watched().keys().copied().collect());
         let (mut second, mut scan) = (Instant::now() + SECOND, Instant::now() + SCAN_EVERY);
         let mut next = Some(Instant::now());
         while !stop.load(Ordering::Relaxed) {
@@ -256,6 +260,11 @@ impl Agent {
                 decoder.goroutines(&round, &mut self.namer, &mut self.rows);
             }
         }
+        for round in self.host.rounds() {
+            for decoder in &mut self.decoders {
+                decoder.throttle(&round, &mut self.namer, &mut self.rows);
+            }
+        }
         let now = monotonic_ns()?;
         for decoder in &mut self.decoders {
             decoder.tick(now, &mut self.namer, &mut self.rows);
@@ -297,6 +306,7 @@ impl Agent {
         }
 
         self.goroutines.keep(|pid| self.processes.watched().contains_key(&pid));
+        self.host.watch(self.processes.watched().keys().copied().collect());
 
         self.count_stack_ends(baseline, collector, now);
         let stats = sink.stats();
@@ -381,6 +391,7 @@ impl Agent {
         totals.push(("agent", "malformed", self.malformed));
         totals.push(("agent", "shed", self.shed));
         totals.push(("goroutine", "queue_full", self.goroutines.lost()));
+        totals.push(("throttle", "queue_full", self.host.lost()));
         totals.push(("stack", "no_room", self.session.unwind_stats().refused));
 
         let mut count = |tracker: &str, reason: String, count: u64| {

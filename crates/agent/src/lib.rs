@@ -8,6 +8,7 @@ mod cost;
 mod drop_privileges;
 mod error;
 mod goroutines;
+mod host;
 mod live;
 mod loops;
 mod losses;
