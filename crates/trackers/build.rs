@@ -130,11 +130,12 @@ fn walkers(source: &Path, out: &Path) {
 
 /// Rust types for everything user space exchanges with BPF.
 fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
-    let kernel_side = ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h"];
+    let kernel_side =
+        ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h", "tcp.h"];
     let mut builder = bindgen::Builder::default()
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))
-        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|stack_end|stack_moment|unwind_.*)")
+        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|tcp_loss_.*|stack_end|stack_moment|unwind_.*)")
         .allowlist_var("(UNWIND_.*|KERNEL_FRAMES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .derive_default(true)

@@ -28,6 +28,9 @@ pub mod offcpu;
 pub mod oncpu;
 pub mod request;
 pub mod stack;
+pub mod tcp_accept;
+pub mod tcp_connect;
+pub mod tcp_loss;
 pub mod throttle;
 
 pub use context::{Context, Measure, Thread, Timing};
@@ -45,7 +48,7 @@ pub use session::{
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 9] = [
+pub static ALL: [&dyn Tracker; 12] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
@@ -54,6 +57,9 @@ pub static ALL: [&dyn Tracker; 9] = [
     &oncpu::OnCpuTracker,
     &event_loop::LoopTracker,
     &goroutine::GoroutineTracker,
+    &tcp_accept::TcpAcceptTracker,
+    &tcp_connect::TcpConnectTracker,
+    &tcp_loss::TcpLossTracker,
     &throttle::ThrottleTracker,
 ];
 

@@ -287,6 +287,9 @@ impl Agent {
         if let Err(error) = self.session.follow_cpus() {
             tracing::warn!("{error}");
         }
+        if let Err(error) = self.session.tell_listeners() {
+            tracing::warn!("{error}");
+        }
         // Before the ledgers: a thread that was in a state then and when it was read was in it at
         // `now`. The other way round it may have left it, and would be charged for what it did not.
         let now = monotonic_ns()?;

@@ -29,6 +29,10 @@ enum event_kind {
 	EVENT_OFF_CPU = 14,	 /* struct off_cpu_event (offcpu) */
 	EVENT_ON_CPU = 15,	 /* struct stack_event (stack), with counters (oncpu) */
 	EVENT_LOOP = 16,	 /* struct loop_event (loop) */
+	EVENT_TCP_ACCEPT = 17,	 /* struct tcp_accept_event (tcp_accept) */
+	EVENT_TCP_LISTENER = 18, /* struct tcp_listener_event (tcp_accept) */
+	EVENT_TCP_CONNECT = 19,	 /* struct tcp_connect_event (tcp_connect) */
+	EVENT_TCP_LOSS = 20,	 /* struct tcp_loss_event (tcp_loss) */
 };
 
 struct event_header {
@@ -64,6 +68,9 @@ enum tracker_id {
 	TRACKER_OFFCPU,
 	TRACKER_ONCPU,
 	TRACKER_LOOP,
+	TRACKER_TCP_ACCEPT,
+	TRACKER_TCP_CONNECT,
+	TRACKER_TCP_LOSS,
 	TRACKERS,
 };
 

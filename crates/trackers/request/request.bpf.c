@@ -7,6 +7,7 @@
  * A connection that this host accepts has a `struct conn` in its socket's storage, which lives and
  * dies with the socket. The thread that first reads a request is the one whose ledger it gets.
  */
+#include "../tcp_accept/tcp_accept.bpf.h"
 #include "conn.bpf.h"
 
 #define MSG_PEEK 2
@@ -303,6 +304,7 @@ static __always_inline void note_accept(struct task_struct *task, struct file *f
 	a.time = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&accepted, &sk, &a, BPF_ANY))
 		count_lost(TRACKER_REQUEST, LOST_MAP_FULL);
+	tcp_accepted(sk, task, a.time);
 }
 
 #define MAX_ERRNO 4095

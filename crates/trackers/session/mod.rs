@@ -6,6 +6,7 @@ mod error;
 mod load;
 mod loops;
 mod sampling;
+mod sockets;
 mod unwind;
 
 use std::cell::RefCell;
@@ -108,6 +109,14 @@ fn wait_readable(fd: i32, timeout: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Runs an iterator, whose programs print nothing.
+fn run(link: &Link, what: &str) -> Result<()> {
+    let mut iterator = Iter::new(link).doing(what)?;
+    let mut nothing = Vec::new();
+    let read = iterator.read_to_end(&mut nothing);
+    read.map(|_| ()).map_err(|source| Error::Bpf { what: what.to_owned(), source: source.into() })
+}
+
 /// Programs in the kernel. They go when it is dropped.
 pub struct Session {
     ring: RingBuffer<'static>,
@@ -121,6 +130,8 @@ pub struct Session {
     sampling: Option<Sampling>,
     links: Vec<Link>,
     adopt: Link,
+    adopt_sockets: Link,
+    listeners: Link,
     unwind_megabytes: u32,
     unwinding: Option<Unwinding>,
     object: Object,
@@ -140,6 +151,10 @@ impl Session {
         let adopt = program(&object, "ledger_adopt")?
             .attach_iter_with_opts(libbpf_rs::IterOpts::None)
             .doing("attaching the task iterator")?;
+        let adopt_sockets = program(&object, "tcp_adopt")?
+            .attach_iter_with_opts(libbpf_rs::IterOpts::None)
+            .doing("attaching the iterator over open files")?;
+        let listeners = sockets::listeners(&object)?;
 
         let queue = Rc::new(RefCell::new(Queue::default()));
         let mut builder = RingBufferBuilder::new();
@@ -168,6 +183,8 @@ impl Session {
             sampling,
             links,
             adopt,
+            adopt_sockets,
+            listeners,
             unwind_megabytes: options.unwind_megabytes,
             unwinding: None,
             object,
@@ -196,16 +213,18 @@ impl Session {
     /// Watches a process from now on, with the threads it has, or changes what is known of it.
     pub fn watch(&self, pid: u32, config: ProcessConfig) -> Result<()> {
         self.set_config(pid, config)?;
-        let mut iterator = Iter::new(&self.adopt).doing("running the task iterator")?;
-        let mut nothing = Vec::new();
-        iterator.read_to_end(&mut nothing).map_err(|source| Error::Bpf {
-            what: "running the task iterator".to_owned(),
-            source: source.into(),
-        })?;
+        run(&self.adopt, "running the task iterator")?;
+        run(&self.adopt_sockets, "running the iterator over open files")?;
         if let Some(unwinding) = &self.unwinding {
             unwinding.nudge();
         }
         Ok(())
+    }
+
+    /// Has every listening socket of watched processes told: its records are in the ring after that.
+    /// To be called once a second.
+    pub fn tell_listeners(&self) -> Result<()> {
+        run(&self.listeners, "running the iterator over listening sockets")
     }
 
     /// Changes what is known of a watched process.
@@ -312,7 +331,7 @@ impl Session {
     }
 }
 
-pub(crate) const TRACKER_IDS: [(&str, u32); 7] = [
+pub(crate) const TRACKER_IDS: [(&str, u32); 10] = [
     ("ledger", tracker_id::TRACKER_LEDGER),
     ("request", tracker_id::TRACKER_REQUEST),
     ("gc", tracker_id::TRACKER_GC),
@@ -320,6 +339,9 @@ pub(crate) const TRACKER_IDS: [(&str, u32); 7] = [
     ("offcpu", tracker_id::TRACKER_OFFCPU),
     ("oncpu", tracker_id::TRACKER_ONCPU),
     ("loop", tracker_id::TRACKER_LOOP),
+    ("tcp_accept", tracker_id::TRACKER_TCP_ACCEPT),
+    ("tcp_connect", tracker_id::TRACKER_TCP_CONNECT),
+    ("tcp_loss", tracker_id::TRACKER_TCP_LOSS),
 ];
 
 pub(crate) const REASONS: [(&str, u32); 5] = [

@@ -19,5 +19,6 @@ mod requests;
 mod sessions;
 mod states;
 mod sums;
+mod tcp;
 mod watcher;
 mod workload;

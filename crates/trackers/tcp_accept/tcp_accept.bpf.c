@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Connections on their way to accept(), and the sockets that listen for them.
+ *
+ *	SYN -> SYN-ACK sent -> ACK: established, in the accept queue -> accept() returns
+ *	       handshake                                  queue
+ */
+#include "tcp_accept.bpf.h"
+
+/* A socket that listens for a watched process. */
+struct tcp_listener {
+	__u32 tgid;
+	__u32 tid;
+	__u32 longest; /* its accept queue, since it was last told */
+	__u32 _pad;
+	struct tcp_ends ends;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64); /* struct sock * */
+	__type(value, struct tcp_listener);
+} tcp_listeners SEC(".maps");
+
+/* Handshakes whose SYN-ACK had to be sent again: the kernel forgets when it was first sent. */
+struct handshake_key {
+	__u8 peer[16];
+	__u8 local[16];
+	__u16 peer_port;
+	__u16 local_port;
+};
+
+struct slow_handshake {
+	__u64 started; /* microseconds, as the kernel has it */
+	__u32 synacks;
+	__u32 _pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct handshake_key);
+	__type(value, struct slow_handshake);
+} tcp_slow_handshakes SEC(".maps");
+
+/* From a request_sock or a sock: both begin alike. */
+static __always_inline void fill_key(struct handshake_key *key, const void *socket)
+{
+	__u16 family = READ(struct sock_common, socket, skc_family);
+
+	__builtin_memset(key, 0, sizeof(*key));
+	if (family == AF_INET6) {
+		bpf_core_read(key->peer, 16, &((struct sock_common *)socket)->skc_v6_daddr);
+		bpf_core_read(key->local, 16, &((struct sock_common *)socket)->skc_v6_rcv_saddr);
+	} else {
+		bpf_core_read(key->peer, 4, &((struct sock_common *)socket)->skc_daddr);
+		bpf_core_read(key->local, 4, &((struct sock_common *)socket)->skc_rcv_saddr);
+	}
+	key->peer_port = READ(struct sock_common, socket, skc_dport);
+	key->local_port = READ(struct sock_common, socket, skc_num);
+}
+
+SEC("tp_btf/tcp_retransmit_synack")
+int BPF_PROG(tcp_accept_synack, struct sock *listener, struct request_sock___tcp *request)
+{
+	struct slow_handshake slow = {};
+	struct handshake_key key;
+
+	if (!tcp_flow(listener))
+		return 0;
+	fill_key(&key, request);
+	slow.started = READ(struct tcp_request_sock___tcp, request, snt_synack);
+	slow.synacks = READ(struct request_sock___tcp, request, num_retrans) + 1;
+	bpf_map_update_elem(&tcp_slow_handshakes, &key, &slow, BPF_ANY);
+	return 0;
+}
+
+/* How long the handshake took. The kernel measures it as the connection's first round trip, unless
+ * it had to send the SYN-ACK again. */
+static __always_inline void fill_handshake(struct tcp_waiting *w, struct sock *sk)
+{
+	struct tcp_sock___tcp *tp = tcp_sock(sk);
+	struct slow_handshake *slow;
+	struct handshake_key key;
+
+	if (tp && tp->srtt_us) {
+		w->handshake = (__u64)(tp->srtt_us >> 3) * 1000;
+		return;
+	}
+	fill_key(&key, sk);
+	slow = bpf_map_lookup_elem(&tcp_slow_handshakes, &key);
+	if (!slow)
+		return; /* a SYN cookie: the kernel kept nothing of it either */
+	w->synacks = slow->synacks;
+	if (slow->started)
+		w->handshake = w->established - slow->started * 1000;
+	bpf_map_delete_elem(&tcp_slow_handshakes, &key);
+}
+
+static __always_inline void established(struct sock *sk, struct tcp_flow *f)
+{
+	struct tcp_listener *listener;
+	struct tcp_waiting w = {};
+	__u64 key = (__u64)sk;
+
+	w.established = bpf_ktime_get_ns();
+	w.tgid = f->tgid;
+	w.queue_length = READ(struct sock___tcp, f->listener, sk_ack_backlog);
+	w.queue_limit = READ(struct sock___tcp, f->listener, sk_max_ack_backlog);
+	fill_handshake(&w, sk);
+	fill_ends(&w.ends, sk);
+	if (bpf_map_update_elem(&tcp_waiting, &key, &w, BPF_ANY))
+		count_lost(TRACKER_TCP_ACCEPT, LOST_MAP_FULL);
+	listener = bpf_map_lookup_elem(&tcp_listeners, &f->listener);
+	if (listener && w.queue_length > listener->longest)
+		listener->longest = w.queue_length;
+}
+
+static __always_inline void add_listener(struct sock *sk, __u32 tgid, __u32 tid)
+{
+	struct tcp_listener new = { .tgid = tgid, .tid = tid };
+	__u64 key = (__u64)sk;
+	struct tcp_flow *f = tcp_new_flow(sk);
+
+	if (!f) {
+		count_lost(TRACKER_TCP_ACCEPT, LOST_MAP_FULL);
+		return;
+	}
+	f->listener = key;
+	f->tgid = tgid;
+	f->tid = tid;
+	fill_ends(&new.ends, sk);
+	if (bpf_map_update_elem(&tcp_listeners, &key, &new, BPF_ANY))
+		count_lost(TRACKER_TCP_ACCEPT, LOST_MAP_FULL);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(tcp_accept_state, struct sock *sk, int old, int new)
+{
+	struct tcp_flow *f;
+	__u64 key, id;
+
+	if (new == TCP_LISTEN) {
+		id = bpf_get_current_pid_tgid();
+		if (is_watched(id >> 32))
+			add_listener(sk, id >> 32, id);
+	} else if (old == TCP_LISTEN && new == TCP_CLOSE) {
+		key = (__u64)sk;
+		bpf_map_delete_elem(&tcp_listeners, &key);
+	} else if (old == TCP_SYN_RECV && new == TCP_ESTABLISHED) {
+		f = tcp_flow(sk);
+		if (f && f->listener && is_watched(f->tgid))
+			established(sk, f);
+	}
+	return 0;
+}
+
+/* Sockets that processes had before they were watched. */
+SEC("iter/task_file")
+int tcp_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct tcp_flow *f;
+	struct sock *sk;
+
+	if (!task || !file || task->pid != task->tgid || !is_watched(task->tgid))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (!sk || ((struct sock___tcp *)sk)->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (sk->__sk_common.skc_family != AF_INET && sk->__sk_common.skc_family != AF_INET6)
+		return 0;
+	if (tcp_flow(sk))
+		return 0;
+	if (sk->__sk_common.skc_state == TCP_LISTEN) {
+		add_listener(sk, task->tgid, task->tgid);
+		return 0;
+	}
+	f = tcp_new_flow(sk);
+	if (f) {
+		f->tgid = task->tgid;
+		f->tid = task->tgid;
+	}
+	return 0;
+}
+
+/* Run once a second. */
+SEC("iter/bpf_map_elem")
+int tcp_accept_listeners(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct tcp_listener *listener = ctx->value;
+	struct tcp_listener_event *e;
+	__u64 *key = ctx->key, sk;
+
+	if (!key || !listener || !is_watched(listener->tgid))
+		return 0;
+	e = reserve(TRACKER_TCP_ACCEPT, sizeof(*e));
+	if (!e)
+		return 0;
+	sk = *key;
+	fill_thread(&e->h, EVENT_TCP_LISTENER, listener->tgid, listener->tid, bpf_ktime_get_ns());
+	e->sock = sk;
+	e->queue_length = READ(struct sock___tcp, sk, sk_ack_backlog);
+	if (e->queue_length < listener->longest)
+		e->queue_length = listener->longest;
+	listener->longest = 0;
+	e->queue_limit = READ(struct sock___tcp, sk, sk_max_ack_backlog);
+	e->drops = READ(struct sock___tcp, sk, sk_drops.counter);
+	e->half_open = READ(struct inet_connection_sock___tcp, sk, icsk_accept_queue.qlen.counter);
+	e->ends = listener->ends;
+	submit(e);
+	return 0;
+}

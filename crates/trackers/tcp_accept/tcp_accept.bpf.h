@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The end of a connection's wait to be accepted; called by the request tracker's programs, which hear
+ * of accept's return anyway.
+ */
+#ifndef UNDERSPAN_TCP_ACCEPT_BPF_H
+#define UNDERSPAN_TCP_ACCEPT_BPF_H
+
+#include "../bpf/tcp.h"
+#include "tcp_accept.h"
+
+static __always_inline void tcp_accepted(__u64 sk, struct task_struct *task, __u64 now)
+{
+	struct tcp_waiting *w = bpf_map_lookup_elem(&tcp_waiting, &sk);
+	struct tcp_accept_event *e;
+
+	if (!w)
+		return;
+	e = reserve(TRACKER_TCP_ACCEPT, sizeof(*e));
+	if (e) {
+		fill_thread(&e->h, EVENT_TCP_ACCEPT, task->tgid, task->pid, w->established);
+		e->duration = now - w->established;
+		e->handshake = w->handshake;
+		e->queue_length = w->queue_length;
+		e->queue_limit = w->queue_limit;
+		e->synacks = w->synacks;
+		e->_pad = 0;
+		e->ends = w->ends;
+		submit(e);
+	}
+	bpf_map_delete_elem(&tcp_waiting, &sk);
+}
+
+#endif

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Time that connections lose: from the first unacknowledged byte of a loss until it is made good, and
+ * while a window is closed. The kernel says when a retransmission begins and when its recovery ends;
+ * for tail loss probes and windows, arriving segments do.
+ */
+#include "../bpf/interrupt.h"
+#include "../bpf/tcp.h"
+#include "tcp_loss.h"
+
+/* How deep the tree of unacknowledged segments can be. */
+#define TREE_DEPTH 32
+
+/* A drop is told at most this often; the others of the time are counted in it. */
+#define DROPS_TOLD_EVERY_NS 100000000
+
+static __always_inline struct tcp_loss_event *new_event(struct sock *sk, struct tcp_flow *f,
+							__u64 start, __u64 duration,
+							enum tcp_loss_kind kind)
+{
+	struct tcp_loss_event *e;
+
+	if (!is_watched(f->tgid))
+		return NULL;
+	e = reserve(TRACKER_TCP_LOSS, sizeof(*e));
+	if (!e)
+		return NULL;
+	__builtin_memset(e, 0, sizeof(*e));
+	fill_thread(&e->h, EVENT_TCP_LOSS, f->tgid, f->tid, start);
+	e->duration = duration;
+	e->kind = kind;
+	fill_ends(&e->ends, sk);
+	return e;
+}
+
+/* ---- retransmission ---- */
+
+/* When the oldest unacknowledged segment was sent: the leftmost of a tree. */
+static __always_inline __u64 first_unacknowledged(struct sock *sk)
+{
+	__u64 node = (__u64)((struct sock___tcp *)sk)->tcp_rtx_queue.rb_node, left;
+
+	for (int i = 0; i < TREE_DEPTH && node; i++) {
+		left = (__u64)READ(struct rb_node___tcp, node, rb_left);
+		if (!left)
+			break;
+		node = left;
+	}
+	/* A segment begins with its node. */
+	return node ? READ(struct sk_buff___tcp, node, skb_mstamp_ns) : 0;
+}
+
+static __always_inline void begin_stall(struct tcp_flow *f, enum tcp_loss_kind kind, __u64 start)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	__builtin_memset(&f->stall, 0, sizeof(f->stall));
+	f->stall.kind = kind;
+	f->stall.start = start && start < now ? start : now;
+}
+
+static __always_inline void end_stall(struct sock *sk, struct tcp_flow *f)
+{
+	struct tcp_stall *s = &f->stall;
+	struct tcp_loss_event *e;
+
+	/* The kernel may take fright, and see that nothing was lost before it sent anything again. */
+	if (s->retransmits) {
+		e = new_event(sk, f, s->start, bpf_ktime_get_ns() - s->start, s->kind);
+		if (e) {
+			e->bytes = s->bytes;
+			e->retransmits = s->retransmits;
+			e->backoff = s->backoff;
+			submit(e);
+		}
+	}
+	s->kind = TCP_NO_LOSS;
+}
+
+SEC("tp_btf/tcp_cong_state_set")
+int BPF_PROG(tcp_loss_recovery, struct sock *sk, __u8 state)
+{
+	struct tcp_flow *f = tcp_flow(sk);
+
+	if (!f || sk->__sk_common.skc_state == TCP_SYN_SENT)
+		return 0;
+	if (state < TCP_CA_Recovery) {
+		if (f->stall.kind && f->stall.recovering)
+			end_stall(sk, f);
+		return 0;
+	}
+	if (!f->stall.kind)
+		begin_stall(f, state == TCP_CA_Loss ? TCP_RTO : TCP_FAST_RETRANSMIT,
+			    first_unacknowledged(sk));
+	else if (state == TCP_CA_Loss)
+		f->stall.kind = TCP_RTO; /* what was sent again is lost, too */
+	f->stall.recovering = 1;
+	return 0;
+}
+
+/* A tail loss probe is a retransmission out of the blue. When its only segment was sent for the first
+ * time has been overwritten by then; when the flight began has not. */
+static __always_inline void begin_probe(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f)
+{
+	__u64 start = tp->packets_out > 1 ? first_unacknowledged(sk) : tp->first_tx_mstamp * 1000;
+
+	begin_stall(f, TCP_TAIL_LOSS_PROBE, start);
+	f->stall.end_seq = tp->snd_nxt;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
+{
+	struct tcp_sock___tcp *tp = tcp_sock(sk);
+	struct tcp_flow *f = tcp_flow(sk);
+
+	if (!f || !tp)
+		return 0;
+	if (!f->stall.kind) {
+		if (sk->__sk_common.skc_state == TCP_SYN_SENT)
+			begin_stall(f, TCP_SYN_RETRY, f->connecting);
+		else
+			begin_probe(sk, tp, f);
+	}
+	f->stall.retransmits++;
+	f->stall.bytes += skb->len;
+	if (f->stall.backoff < tp->inet_conn.icsk_backoff)
+		f->stall.backoff = tp->inet_conn.icsk_backoff;
+	return 0;
+}
+
+/* ---- windows ---- */
+
+static __always_inline void tell_window(struct sock *sk, struct tcp_flow *f, enum tcp_loss_kind kind,
+					__u64 start, __u64 end)
+{
+	struct tcp_loss_event *e;
+
+	if (end < start + config.wait_threshold_ns)
+		return;
+	e = new_event(sk, f, start, end - start, kind);
+	if (e)
+		submit(e);
+}
+
+/* What is left of the window that we told the peer. */
+static __always_inline __s32 window_left(struct tcp_sock___tcp *tp)
+{
+	return seq_diff(tp->rcv_wup + tp->rcv_wnd, tp->rcv_nxt);
+}
+
+/* Less than a segment is nothing: the peer waits for more. */
+static __always_inline bool is_filled(struct tcp_sock___tcp *tp, __s32 left)
+{
+	return left < (__s32)tp->inet_conn.icsk_ack.rcv_mss;
+}
+
+/* It is open again since the read that made room. */
+static __always_inline void window_opened(struct sock *sk, struct tcp_flow *f, __u64 now)
+{
+	__u64 end = f->last_read > f->window_filled ? f->last_read : now;
+
+	if (f->window_closed)
+		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, end);
+	f->window_filled = 0;
+	f->window_closed = 0;
+}
+
+/* The current thread has read from it; the peer is told of the room after this. */
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(tcp_loss_read, struct sock *sk)
+{
+	struct tcp_flow *f = tcp_flow(sk);
+	struct tcp_sock___tcp *tp;
+	__u64 id;
+
+	if (!f)
+		return 0;
+	if (f->window_filled) {
+		tp = tcp_sock(sk);
+		if (tp && is_filled(tp, window_left(tp)))
+			f->window_closed = 1;
+		else
+			window_opened(sk, f, bpf_ktime_get_ns());
+		f->last_read = bpf_ktime_get_ns();
+	}
+	id = bpf_get_current_pid_tgid();
+	f->tgid = id >> 32;
+	f->tid = id;
+	return 0;
+}
+
+static __always_inline void own_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
+				       __u32 end_seq)
+{
+	__s32 left = window_left(tp);
+
+	if (f->window_filled) {
+		if (!is_filled(tp, left))
+			window_opened(sk, f, bpf_ktime_get_ns());
+		else if (f->last_read > f->window_filled)
+			f->window_closed = 1;
+	}
+	/* What this segment leaves of it. */
+	left -= seq_diff(end_seq, tp->rcv_nxt);
+	if (!f->window_filled && seq_diff(end_seq, tp->rcv_nxt) > 0 && is_filled(tp, left))
+		f->window_filled = bpf_ktime_get_ns();
+}
+
+static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
+					__u32 ack, __u32 window)
+{
+	if (seq_diff(ack, tp->snd_una) < 0)
+		return; /* an old one */
+	if (window < tp->mss_cache) {
+		if (!f->peer_closed)
+			f->peer_closed = bpf_ktime_get_ns();
+	} else if (f->peer_closed) {
+		/* Nothing was held up unless there is something to send. */
+		if (tp->write_seq != tp->snd_nxt)
+			tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, bpf_ktime_get_ns());
+		f->peer_closed = 0;
+	}
+}
+
+/* A segment has arrived, and nothing is done about it yet. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
+{
+	struct tcp_flow *f = tcp_flow(sk);
+	struct tcp_sock___tcp *tp;
+	__u32 ack, window;
+	__u64 header;
+
+	if (!f)
+		return 0;
+	tp = tcp_sock(sk);
+	if (!tp)
+		return 0;
+	/* The header's acknowledgement, flags and window; the end of its data from the kernel's notes. */
+	header = read_word((__u64)skb->data + 8);
+	ack = bpf_ntohl((__u32)header);
+	window = bpf_ntohs(header >> 48) << BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
+	if (f->stall.kind && !f->stall.recovering && seq_diff(ack, f->stall.end_seq) >= 0)
+		end_stall(sk, f);
+	peer_window(sk, tp, f, ack, window);
+	own_window(sk, tp, f, read_word((__u64)skb->cb) >> 32);
+	return 0;
+}
+
+/* ---- the end of a connection ---- */
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
+{
+	struct tcp_flow *f;
+	__u64 now;
+
+	/* The peer's half-close leaves us free to send; ours, to be answered. */
+	if (new == TCP_CLOSE_WAIT || new == TCP_SYN_SENT || new == TCP_LISTEN || old == TCP_LISTEN)
+		return 0;
+	if (old == TCP_ESTABLISHED && new != TCP_CLOSE)
+		return 0;
+	f = tcp_flow(sk);
+	if (!f)
+		return 0;
+	if (f->stall.kind)
+		end_stall(sk, f);
+	now = bpf_ktime_get_ns();
+	if (f->window_filled && f->window_closed)
+		window_opened(sk, f, now);
+	if (f->peer_closed)
+		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
+	f->peer_closed = 0;
+	return 0;
+}
+
+SEC("tp_btf/tcp_receive_reset")
+int BPF_PROG(tcp_loss_reset_received, struct sock *sk)
+{
+	struct tcp_flow *f = tcp_flow(sk);
+	struct tcp_loss_event *e;
+
+	/* The answer to a SYN is told by tcp_connect: refused. */
+	if (!f || sk->__sk_common.skc_state == TCP_SYN_SENT)
+		return 0;
+	e = new_event(sk, f, bpf_ktime_get_ns(), 0, TCP_RESET_RECEIVED);
+	if (e)
+		submit(e);
+	return 0;
+}
+
+enum sk_rst_reason {
+	SK_RST_REASON_TCP_ABORT_ON_DATA,
+	SK_RST_REASON_TCP_ABORT_ON_CLOSE,
+	SK_RST_REASON_TCP_ABORT_ON_LINGER,
+	SK_RST_REASON_TCP_ABORT_ON_MEMORY,
+	SK_RST_REASON_TCP_STATE,
+	SK_RST_REASON_TCP_KEEPALIVE_TIMEOUT,
+	SK_RST_REASON_TCP_DISCONNECT_WITH_DATA,
+};
+
+#define RESET_IS(reason, name)                                             \
+	(bpf_core_enum_value_exists(enum sk_rst_reason, SK_RST_REASON_##name) && \
+	 (reason) == bpf_core_enum_value(enum sk_rst_reason, SK_RST_REASON_##name))
+
+/* The kernel's numbers change, and its names come and go. */
+static __always_inline __u8 reset_reason(__u64 reason)
+{
+	if (RESET_IS(reason, TCP_ABORT_ON_CLOSE))
+		return TCP_REASON_ABORT_ON_CLOSE;
+	if (RESET_IS(reason, TCP_ABORT_ON_LINGER))
+		return TCP_REASON_ABORT_ON_LINGER;
+	if (RESET_IS(reason, TCP_ABORT_ON_DATA))
+		return TCP_REASON_ABORT_ON_DATA;
+	if (RESET_IS(reason, TCP_ABORT_ON_MEMORY))
+		return TCP_REASON_ABORT_ON_MEMORY;
+	if (RESET_IS(reason, TCP_KEEPALIVE_TIMEOUT))
+		return TCP_REASON_KEEPALIVE_TIMEOUT;
+	if (RESET_IS(reason, TCP_DISCONNECT_WITH_DATA))
+		return TCP_REASON_DISCONNECT;
+	if (RESET_IS(reason, TCP_STATE))
+		return TCP_REASON_STATE;
+	return TCP_REASON_OTHER;
+}
+
+/* (sk, skb), and since Linux 6.10 why. The socket is NULL if nobody listens on the port. */
+SEC("tp_btf/tcp_send_reset")
+int tcp_loss_reset_sent(__u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_loss_event *e;
+	__u64 reason = 0;
+	struct tcp_flow *f;
+
+	if (!sk)
+		return 0;
+	f = tcp_flow(sk);
+	if (!f)
+		return 0;
+	/* A listener that refuses has no connection to tell of. */
+	if (sk->__sk_common.skc_state == TCP_LISTEN)
+		return 0;
+	if (bpf_core_type_exists(enum sk_rst_reason))
+		reason = ctx[2];
+	/* Who closed it, rather than who read it. */
+	if (!in_interrupt(task) && is_watched(task->tgid)) {
+		f->tgid = task->tgid;
+		f->tid = task->pid;
+	}
+	e = new_event(sk, f, bpf_ktime_get_ns(), 0, TCP_RESET_SENT);
+	if (e) {
+		e->reason = reset_reason(reason);
+		submit(e);
+	}
+	return 0;
+}

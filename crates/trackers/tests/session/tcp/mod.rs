@@ -1,0 +1,80 @@
+//! Connections between two network namespaces, disturbed in known ways. Both ends are this process's,
+//! which is watched: each trouble is told by whom it concerns.
+
+mod accept;
+mod connect;
+mod loss;
+mod wire;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::Row;
+use crate::watcher::{Watcher, monotonic};
+use wire::{Family, Wire};
+
+const MS: u64 = 1_000_000;
+
+/// Programs, wire, and this process watched.
+fn watched() -> (Watcher, Wire) {
+    let watcher = Watcher::new();
+    let wire = Wire::new();
+    watcher.watch(std::process::id());
+    (watcher, wire)
+}
+
+/// Within 5 ms or 5 %.
+#[track_caller]
+fn assert_close(found: u64, expected: u64, what: &str) {
+    let off = found.abs_diff(expected);
+    assert!(
+        off <= (5 * MS).max(expected / 20),
+        "{what}: {} ms found, {} ms expected",
+        found as f64 / 1e6,
+        expected as f64 / 1e6
+    );
+}
+
+fn listen(wire: &Wire, family: Family) -> TcpListener {
+    let address = SocketAddr::new(wire.server.address(family), 0);
+    wire.server.within(|| TcpListener::bind(address)).expect("a port")
+}
+
+fn connect(wire: &Wire, to: SocketAddr) -> TcpStream {
+    wire.client.within(|| TcpStream::connect(to)).expect("a connection")
+}
+
+/// A connection: the client's end and the server's.
+fn connected(wire: &Wire, family: Family) -> (TcpStream, TcpStream) {
+    let listener = listen(wire, family);
+    let client = connect(wire, listener.local_addr().expect("a port"));
+    let (server, _) = listener.accept().expect("the connection");
+    (client, server)
+}
+
+/// Some time in which what is on its way may arrive.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// All rows of a table about a local address, oldest first.
+fn rows(watcher: &mut Watcher, table: &str, local: SocketAddr) -> Vec<Row> {
+    watcher.drain();
+    let local = local.to_string();
+    let wanted = |row: &&Row| row.table == table && row.text("local") == local;
+    let mut rows: Vec<_> = watcher.rows.iter().filter(wanted).cloned().collect();
+    rows.sort_by_key(|row| row.u64("start_time"));
+    rows
+}
+
+/// The only such row.
+#[track_caller]
+fn row(watcher: &mut Watcher, table: &str, local: SocketAddr) -> Row {
+    let found = rows(watcher, table, local);
+    let [row] = <[Row; 1]>::try_from(found).unwrap_or_else(|rows| panic!("one row, not {rows:#?}"));
+    row
+}
+
+fn elapsed_since(start: u64) -> u64 {
+    monotonic() - start
+}
