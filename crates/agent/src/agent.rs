@@ -15,6 +15,7 @@ use underspan_trackers::{
 use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
 use crate::goroutines::Goroutines;
 use crate::host::Host;
+use crate::metrics::Own;
 use crate::namer::Namer;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
@@ -23,7 +24,7 @@ use crate::rows::{
 };
 use crate::select::{Selection, Selector};
 use crate::stacks::Named;
-use crate::{Collector, Health, Sink, monotonic_ns, process_row, rows};
+use crate::{Collector, Health, Metrics, Sink, monotonic_ns, process_row, rows};
 
 /// How often the ring is drained. An event costs no wake-up of its own.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
@@ -57,6 +58,8 @@ pub struct Options {
     pub measure_bpf: bool,
     /// What the agent may use before it sheds load.
     pub budget: Budget,
+    /// Where to count what rows are written of, if anybody wants to know.
+    pub metrics: Option<Metrics>,
 }
 
 /// Programs attached; nothing is watched until [`Agent::watch`], nothing passed on until
@@ -72,6 +75,7 @@ pub struct Agent {
     programs: BpfPrograms,
     _bpf_stats: Option<BpfStats>,
     budget: Budget,
+    metrics: Option<Metrics>,
     discover: bool,
     events: u64,
     malformed: u64,
@@ -119,7 +123,7 @@ impl Agent {
         Ok(Agent {
             session,
             processes: Processes::new(Selector::new(selection)),
-            namer: Namer::new(options.host)?,
+            namer: Namer::new(options.host, options.metrics.clone())?,
             goroutines: Goroutines::new(options.goroutine_hz),
             host: Host::default(),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
@@ -127,6 +131,7 @@ impl Agent {
             programs,
             _bpf_stats: bpf_stats,
             budget: options.budget,
+            metrics: options.metrics,
             discover,
             events: 0,
             malformed: 0,
@@ -339,6 +344,20 @@ impl Agent {
             watched_threads: threads.len() as u32,
         };
         rows::agent_stats(collector.batch(AGENT_STATS, AGENT_STATS_COLUMNS), &row);
+        if let Some(metrics) = &self.metrics {
+            metrics.own(Own {
+                cpu_ns: usage.cpu.as_nanos() as u64,
+                rss_bytes: usage.rss_bytes,
+                bpf: self._bpf_stats.as_ref().map(|_| (bpf.run_ns, bpf.runs)),
+                events: self.events,
+                store_up: stats.health == Health::Up,
+                inserted: stats.inserted,
+                spool_bytes: stats.spool_bytes,
+                shedding: self.shedding,
+                watched_processes: self.processes.watched().len(),
+                watched_threads: threads.len(),
+            });
+        }
         (baseline.at, baseline.usage, baseline.bpf) = (now, usage, bpf);
         (baseline.events, baseline.rows) = (self.events, inserted);
         Ok(())
@@ -359,6 +378,9 @@ impl Agent {
             };
             rows::stack_ends(collector.batch(STACK_ENDS, STACK_ENDS_COLUMNS), &row);
             if end.is_truncated() {
+                if let Some(metrics) = &self.metrics {
+                    metrics.lost("stack", end.name(), count);
+                }
                 let loss = ("stack".to_owned(), end.name().to_owned());
                 *baseline.unwritten.entry(loss).or_default() += count;
             }
@@ -399,6 +421,9 @@ impl Agent {
 
         let mut count = |tracker: &str, reason: String, count: u64| {
             if count > 0 {
+                if let Some(metrics) = &self.metrics {
+                    metrics.lost(tracker, &reason, count);
+                }
                 *baseline.unwritten.entry((tracker.to_owned(), reason)).or_default() += count;
             }
         };

@@ -63,7 +63,7 @@ impl Live {
         Ok(Live {
             session,
             processes: Processes::new(Selector::new(selection)),
-            namer: Namer::new(options.host)?,
+            namer: Namer::new(options.host, None)?,
             programs,
             stats: BpfStats::enable().ok(),
             scan: discover.then(|| Instant::now() + SCAN_EVERY),

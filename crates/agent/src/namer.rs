@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use underspan_trackers::stack::RawStack;
-use underspan_trackers::{Context, Thread, ThreadSnapshot};
+use underspan_trackers::{Context, Measure, Thread, ThreadSnapshot};
 
 use crate::names::Names;
 use crate::stacks::Stacks;
-use crate::{Clock, Step};
+use crate::{Clock, Metrics, Step};
 
 /// What decoders ask of the agent.
 pub(crate) struct Namer {
@@ -18,16 +18,18 @@ pub(crate) struct Namer {
     names: Names,
     stacks: Stacks,
     lost: BTreeMap<(&'static str, &'static str), u64>,
+    metrics: Option<Metrics>,
 }
 
 impl Namer {
-    pub(crate) fn new(host: String) -> crate::Result<Self> {
+    pub(crate) fn new(host: String, metrics: Option<Metrics>) -> crate::Result<Self> {
         Ok(Namer {
             host,
             clock: Clock::new()?,
             names: Names::new(),
             stacks: Stacks::new(),
             lost: BTreeMap::new(),
+            metrics,
         })
     }
 
@@ -107,5 +109,11 @@ impl Context for Namer {
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {
         *self.lost.entry((tracker, reason)).or_default() += count;
+    }
+
+    fn measure(&mut self, what: &Measure<'_>) {
+        if let Some(metrics) = &self.metrics {
+            metrics.measure(what);
+        }
     }
 }

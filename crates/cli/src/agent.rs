@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use underspan_agent::Agent;
 
 use crate::beside::beside;
+use crate::metrics::Endpoint;
 use crate::privileges::PrivilegeArgs;
 use crate::signals::Signals;
 use crate::watch::{self, AgentArgs, SelectArgs, TableArgs, progress};
@@ -28,10 +29,13 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
     let target = store::Target::new(global, 0)?;
     let spool = args.agent.spool(global);
-    let agent = Agent::open(args.agent.options(args.select.selection()?)?)?;
+    let endpoint = Endpoint::bind(args.agent.metrics)?;
+    let metrics = endpoint.as_ref().map(Endpoint::metrics);
+    let agent = Agent::open(args.agent.options(args.select.selection()?, metrics)?)?;
     args.privileges.drop(global, &spool)?;
     beside(agent, async |starter| {
         let signals = Signals::take()?;
+        let _serving = endpoint.map(Endpoint::serve).transpose()?;
         let store = signals.unless(target.open()).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;

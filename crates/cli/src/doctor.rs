@@ -78,6 +78,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         goroutine_hz: 0,
         measure_bpf: false,
         budget: Budget::default(),
+        metrics: None,
     };
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     let report = match Agent::open(options) {

@@ -11,6 +11,7 @@ mod explain;
 mod failure;
 mod flame;
 mod global;
+mod metrics;
 mod output;
 mod privileges;
 mod render;

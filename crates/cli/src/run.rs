@@ -12,6 +12,7 @@ use underspan_agent::{Agent, Selection};
 
 use crate::beside::{Running, beside};
 use crate::failure::Failure;
+use crate::metrics::Endpoint;
 use crate::signals::Signals;
 use crate::watch::{self, AgentArgs, TableArgs, progress};
 use crate::{Global, store};
@@ -41,12 +42,15 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     let target = store::Target::new(global, 0)?;
     // Beside an agent that is up, which has the first.
     let spools = args.agent.spools(global);
+    let endpoint = Endpoint::bind(args.agent.metrics)?;
+    let metrics = endpoint.as_ref().map(Endpoint::metrics);
     // The command waits before its first instruction until it is watched.
     let held = Held::start(&args.command)?;
     let selection = Selection { root: Some(held.pid), ..Selection::default() };
-    let agent = Agent::open(args.agent.options(selection)?)?;
+    let agent = Agent::open(args.agent.options(selection, metrics)?)?;
     beside(agent, async |starter| {
         let signals = Signals::take()?;
+        let _serving = endpoint.map(Endpoint::serve).transpose()?;
         let store = signals.unless(target.open()).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;

@@ -1,10 +1,13 @@
 //! What `agent`, `up` and `run` share: options, and what is said on standard error.
 
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underspan_agent::{Budget, CgroupPath, Options, Selection, SpoolOptions, comm_pattern};
+use underspan_agent::{
+    Budget, CgroupPath, Metrics, Options, Selection, SpoolOptions, comm_pattern,
+};
 use underspan_store::embedded::default_folder;
 
 use crate::Global;
@@ -73,11 +76,18 @@ pub(crate) struct AgentArgs {
     /// How much may wait there, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) spool_size: u64,
+    /// Tell Prometheus at http://HOST:PORT/metrics; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl AgentArgs {
     /// The agent's options for a selection.
-    pub(crate) fn options(&self, selection: Selection) -> anyhow::Result<Options> {
+    pub(crate) fn options(
+        &self,
+        selection: Selection,
+        metrics: Option<Metrics>,
+    ) -> anyhow::Result<Options> {
         Ok(Options {
             host: host_name()?,
             selection,
@@ -87,6 +97,7 @@ impl AgentArgs {
             goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
             budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
+            metrics,
         })
     }
 

@@ -3,7 +3,7 @@
 use super::Rung;
 use crate::record::{DecodeError, comm, event_kind, gc_event, kind, read};
 use crate::rows::span_row;
-use crate::{Context, Decoder, Rows};
+use crate::{Context, Decoder, Measure, Rows, Timing};
 
 pub(super) struct GcDecoder {
     columns: Vec<String>,
@@ -36,6 +36,11 @@ impl Decoder for GcDecoder {
         let mut row = span_row(batch, context, &thread, gc.h.time, gc.duration);
         row.i8(i8::try_from(gc.generation).unwrap_or(-1));
         row.i64(gc.collected).u64(gc.cpu).str(rung.name());
+        context.measure(&Measure::Lasted {
+            what: Timing::GcPause,
+            process: &thread.process,
+            duration: gc.duration,
+        });
         Ok(())
     }
 

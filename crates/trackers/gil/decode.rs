@@ -4,7 +4,7 @@ use underspan_model::State;
 
 use crate::record::{DecodeError, comm, event_kind, gil_event, kind, read};
 use crate::rows::span_row;
-use crate::{Context, Decoder, Rows, Thread};
+use crate::{Context, Decoder, Measure, Rows, Thread, Timing};
 
 /// `SYS_futex` on x86-64.
 const FUTEX: i32 = 202;
@@ -42,6 +42,11 @@ impl Decoder for GilDecoder {
         let batch = rows.table("gil_wait", &self.columns);
         let mut row = span_row(batch, context, &thread, wait.h.time, wait.duration);
         row.u32(holder.tid).str(&holder.name).u64(holder_ns).u64(wait.gc_ns).u32(wait.slices);
+        context.measure(&Measure::Lasted {
+            what: Timing::GilWait,
+            process: &thread.process,
+            duration: wait.duration,
+        });
 
         let state = if wait.gc_ns > wait.duration / 2 { State::GcWait } else { State::GilWait };
         let batch = rows.table("waits", &self.wait_columns);

@@ -8,7 +8,7 @@ use crate::record::{
     DecodeError, ThreadSnapshot, comm, event_kind, kind, read, thread_exit_event, wait_event,
 };
 use crate::rows::{span_row, write_ledger};
-use crate::{Context, Decoder, Rows, Thread};
+use crate::{Context, Decoder, Measure, Rows, Thread};
 
 /// How far a thread's time has been written to `thread_states`.
 struct Written {
@@ -86,6 +86,7 @@ impl LedgerDecoder {
             span_row(batch, context, &thread, born.saturating_add(before.total()), done.total());
         row.str(&thread.process);
         write_ledger(&mut row, &done);
+        context.measure(&Measure::ThreadTime { process: &thread.process, ledger: &done });
     }
 }
 

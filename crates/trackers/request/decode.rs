@@ -8,7 +8,7 @@ use crate::record::{
     request_sent_event,
 };
 use crate::rows::{span_row, write_ledger};
-use crate::{Context, Decoder, Rows, Thread};
+use crate::{Context, Decoder, Measure, Rows, Thread};
 
 /// The fixed part of a `request_read_event`; the first bytes of the request follow.
 const HEAD_OFFSET: usize = std::mem::offset_of!(request_read_event, head);
@@ -47,6 +47,12 @@ impl RequestDecoder {
         row.u32(asked.accept_tid).u32(told.sent_tid).str(&sender.name);
         row.u8(told.shared_thread.into()).str(finished.end);
         write_ledger(&mut row, &told.ledger);
+        context.measure(&Measure::Request {
+            process: &reader.process,
+            status: told.status,
+            duration,
+            handoff,
+        });
         self.paths.write(finished, context, rows);
     }
 }

@@ -4,8 +4,7 @@ mod metrics;
 pub(crate) mod requests;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -28,7 +27,8 @@ async fn health(State(intake): State<Intake>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(intake): State<Intake>) -> impl IntoResponse {
-    let text = metrics::text(&intake.counters, intake.queue.queued(), intake.queue.outage());
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+async fn metrics(State(intake): State<Intake>, headers: HeaderMap) -> impl IntoResponse {
+    let outage = intake.queue.outage().is_some();
+    let families = metrics::families(&intake.counters, intake.queue.queued(), outage);
+    underspan_metrics::response(&headers, &families)
 }
