@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench import workload
 from bench.figures import Row, at_most
-from bench.observers import Agent, BenchError, Store, bystander
+from bench.observers import Agent, BenchError, Bpftrace, Store, bystander
 from bench.settings import Settings
 
 TITLE = "Events through the ring"
@@ -21,6 +21,10 @@ PAIRS = 2
 UNBOUNDED = ("--max-cpu", "10000", "--max-memory", "8192")
 # Threads start and end off the CPU: the first and the last switch of each need not be a wait.
 EDGES = 8 * PAIRS + 8
+# Some kernels' tracepoint keeps quiet when certain tasks leave a CPU, so that whoever comes next is never seen to come.
+# Another tracer sees as little (`cross_check`), and the kernel's own count differs by so much.
+UNTOLD_PERCENT = 0.05
+CROSS_CHECK_ROUNDS = 40_000
 
 
 def run(folder: Path, settings: Settings) -> list[Row]:
@@ -33,9 +37,9 @@ def run(folder: Path, settings: Settings) -> list[Row]:
             if fits:
                 best = storm.rate
         shed = Storm(store, settings, 0, ())
+        check = cross_check(store, settings)
     rows.insert(0, Row("Highest rate measured without a loss", f"{best:,.0f} events/s"))
-    rows.append(shed.row(" (with the default budget)"))
-    return rows
+    return [*rows, shed.row(" (with the default budget)"), check]
 
 
 class Storm:
@@ -59,7 +63,27 @@ class Storm:
         figure += f" {-self.unaccounted:+,}" if self.unaccounted else ""
         figure += f" ({self.reasons})" if self.lost else ""
         what = f"{self.rate:,.0f} events/s{note}: every event is a row or counted as lost"
-        return at_most(what, abs(self.unaccounted), EDGES, figure, f"difference ≤ {EDGES} (threads' first and last)")
+        bound = EDGES + self.made * UNTOLD_PERCENT / 100
+        target = f"difference ≤ {EDGES} (threads' first and last) + {UNTOLD_PERCENT} %"
+        return at_most(what, abs(self.unaccounted), bound, figure, target)
+
+
+def cross_check(store: Store, settings: Settings) -> Row:
+    """One storm that another tracer counts as well: how often its threads came on a CPU."""
+    with workload.switches(store.folder, "pipe", PAIRS, settings.ring_s, CROSS_CHECK_ROUNDS) as storm:
+        pid, since = storm.pid, time.time_ns() - 1_000_000
+        script = f"""
+            tracepoint:sched:sched_process_fork /pid == {pid}/ {{ @ours[args->child_pid] = 1; }}
+            tracepoint:sched:sched_switch /@ours[args->next_pid]/ {{ @came = count(); }}
+            END {{ clear(@ours); }}"""
+        with Agent(store, "--wait-threshold", "0ms", "--pid", str(pid), *UNBOUNDED):
+            with Bpftrace(store.folder, script) as tracer:
+                storm.go()
+    came = int(tracer.said().rpartition("@came:")[2])
+    rows, lost, _ = outcome(store, pid, since)
+    what = "Cross-check: how often bpftrace saw the threads come on a CPU meanwhile"
+    figure = f"{rows:,} rows + {lost:,} lost against {came:,}"
+    return at_most(what, abs(rows + lost - came), EDGES, figure, f"difference ≤ {EDGES}")
 
 
 def settle(store: Store) -> None:
@@ -77,7 +101,8 @@ def outcome(store: Store, pid: int, since: int) -> tuple[int, int, str]:
     settle(store)
     lost = store.rows(
         "SELECT tracker, reason, sum(count) AS n FROM lost_events "
-        f"WHERE start_time >= fromUnixTimestamp64Nano({since}) GROUP BY tracker, reason ORDER BY n DESC"
+        f"WHERE tracker = 'ledger' AND start_time >= fromUnixTimestamp64Nano({since}) "
+        "GROUP BY tracker, reason ORDER BY n DESC"
     )
     rows = int(store.rows(f"SELECT count() AS n FROM waits WHERE ns_pid = {pid}")[0]["n"])
     reasons = ", ".join(f"{one['tracker']} {one['reason']} {int(one['n']):,}" for one in lost)
