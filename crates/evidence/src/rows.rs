@@ -133,7 +133,7 @@ impl Around<'_> {
     async fn waits(&self) -> Result<Vec<Wait>, Error> {
         let columns = format!(
             "{START}, {THREAD}, state, runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, \
-             holder_thread, futex_addr, syscall, fd, peer, slices"
+             holder_thread, futex_addr, syscall, fd, peer, local, slices"
         );
         let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32})";
         let sql = format!(

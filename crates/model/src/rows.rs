@@ -118,6 +118,9 @@ pub struct Wait {
     pub fd: i32,
     /// The peer of that socket: `address:port`.
     pub peer: String,
+    /// Its own end: `address:port`.
+    #[serde(default)]
+    pub local: String,
     /// How many sleeps it merges (a GIL wait is a loop of short ones).
     pub slices: u32,
 }

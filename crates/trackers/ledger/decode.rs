@@ -57,6 +57,7 @@ impl LedgerDecoder {
         row.u32(waker.pid).u32(waker.tid).str(&waker.name);
         row.u32(holder.tid).str(&holder.name);
         row.u64(wait.futex).i32(wait.syscall).i32(wait.fd).str(&peer(wait)).u32(1);
+        row.str(&local(wait));
         Ok(())
     }
 
@@ -153,4 +154,14 @@ fn holder(context: &mut dyn Context, state: State, wait: &wait_event, waker: &Th
 
 fn peer(wait: &wait_event) -> String {
     crate::request::address(wait.family, &wait.peer, wait.peer_port)
+}
+
+/// Only addresses have two ends.
+fn local(wait: &wait_event) -> String {
+    match i32::from(wait.family) {
+        libc::AF_INET | libc::AF_INET6 => {
+            crate::request::address(wait.family, &wait.local, wait.local_port)
+        }
+        _ => String::new(),
+    }
 }

@@ -170,15 +170,18 @@ static __always_inline void fill_instead(struct wait_event *e, struct task_struc
 	bpf_probe_read_kernel(e->instead_comm, COMM_LEN, &last->comm);
 }
 
-static __always_inline void fill_peer(struct wait_event *e, struct sock *sk)
+static __always_inline void fill_ends_of_wait(struct wait_event *e, struct sock *sk)
 {
 	struct sock_common *c = &sk->__sk_common;
 	__u16 family = sk ? BPF_CORE_READ(c, skc_family) : 0;
 
-	if (family == AF_INET6)
+	if (family == AF_INET6) {
 		bpf_core_read(e->peer, 16, &c->skc_v6_daddr);
-	else if (family == AF_INET)
+		bpf_core_read(e->local, 16, &c->skc_v6_rcv_saddr);
+	} else if (family == AF_INET) {
 		bpf_core_read(e->peer, 4, &c->skc_daddr);
+		bpf_core_read(e->local, 4, &c->skc_rcv_saddr);
+	}
 	e->family = family;
 	if (family == AF_INET || family == AF_INET6) {
 		e->peer_port = bpf_ntohs(BPF_CORE_READ(c, skc_dport));
@@ -208,7 +211,7 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 	__builtin_memcpy(e->waker_comm, w->waker_comm, COMM_LEN);
 	fill_instead(e, instead, w->woken ? w->woken : w->start, now);
 	e->state = w->state;
-	fill_peer(e, (struct sock *)w->sock);
+	fill_ends_of_wait(e, (struct sock *)w->sock);
 	submit(e);
 }
 

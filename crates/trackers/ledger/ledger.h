@@ -23,6 +23,7 @@ struct wait_event {
 	__u32 instead_tid;
 	char instead_comm[COMM_LEN];
 	__u8 peer[16]; /* IPv6, or IPv4 in the first four bytes; network order */
+	__u8 local[16];
 	__u16 peer_port;
 	__u16 local_port;
 	__u16 family; /* 0: not a socket */

@@ -64,7 +64,7 @@ const HOOKS: &[Hook] = &[
     },
 ];
 
-const WAIT_COLUMNS: [&str; 12] = [
+const WAIT_COLUMNS: [&str; 13] = [
     "state",
     "runnable_ns",
     "waker_pid",
@@ -77,6 +77,7 @@ const WAIT_COLUMNS: [&str; 12] = [
     "fd",
     "peer",
     "slices",
+    "local",
 ];
 
 /// Columns of `waits`; the gil tracker writes to it too.

@@ -60,3 +60,6 @@ PARTITION BY toDate(start_time)
 ORDER BY (host, pid, tid, start_time)
 TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
 SETTINGS ttl_only_drop_parts = 1;
+
+-- migration 2: both ends of the socket that was waited for, to tell one connection to a peer from another
+ALTER TABLE waits{on_cluster} ADD COLUMN IF NOT EXISTS local String AFTER peer;

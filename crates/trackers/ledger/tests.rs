@@ -172,6 +172,19 @@ mod waits {
     }
 
     #[test]
+    fn only_addresses_have_an_end_of_their_own() {
+        let local = |family: i32| {
+            let mut wait = wait_event { family: family as u16, local_port: 40_001, ..wait() };
+            wait.local[..4].copy_from_slice(&[10, 0, 0, 1]);
+            row(&wait).text("local").to_owned()
+        };
+        assert_eq!(local(libc::AF_INET), "10.0.0.1:40001");
+        assert_eq!(local(libc::AF_INET6), "[a00:1::]:40001");
+        assert_eq!(local(libc::AF_UNIX), "");
+        assert_eq!(local(0), "");
+    }
+
+    #[test]
     fn a_name_that_fills_its_field_has_no_end() {
         let mut wait = wait_event { waker_tgid: 1, waker_tid: 1, ..wait() };
         wait.waker_comm = name("0123456789abcdefgh");

@@ -97,6 +97,7 @@ pub fn wait(request: &Request, state: State, from_ms: u64, ms: u64) -> Wait {
         syscall: -1,
         fd: -1,
         peer: String::new(),
+        local: String::new(),
         slices: 1,
     }
 }
