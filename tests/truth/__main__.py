@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from harness import interpreters, report, runner
-from harness.cases import CASES
+from harness.cases import CASES, PARTS, is_python
 from harness.underspan import Underspan, Unusable, embedded_store, preflight
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,6 +25,9 @@ def options():
         metavar="NAME",
         choices=[case.name for case in CASES],
         help="play this case only; may be given several times",
+    )
+    parser.add_argument(
+        "--only", metavar="PART", choices=PARTS, help=f"play one part only: {' or '.join(PARTS)}"
     )
     parser.add_argument(
         "--python",
@@ -51,20 +54,34 @@ def options():
     return parser.parse_args()
 
 
-def chosen_cases(args, first):
-    cases = [case for case in CASES if not args.case or case.name in args.case]
-    return [case for case in cases if case.every_python or first or not args.quick]
+def chosen_cases(args, python, pythons):
+    """What is played with this interpreter. `pythons`: those that times are measured on; stacks are
+    looked at on every one. Programs in other languages, and with --quick what does not depend on
+    the interpreter, are played once."""
+    first = python is pythons[0]
+    for case in CASES:
+        if (args.case and case.name not in args.case) or (args.only or case.part) != case.part:
+            continue
+        once = not is_python(case) and case.part == "stacks"
+        once = once or (args.quick and not case.every_python)
+        everywhere = case.part == "stacks" and not args.python
+        if first or (not once and (python in pythons or everywhere)):
+            yield case
 
 
 def play(args, folder):
-    pythons = interpreters.choose(interpreters.found(), args.python)
+    found = interpreters.found()
+    pythons = interpreters.choose(found, args.python)
     print("interpreters:", ", ".join(f"{each.name} ({each.path})" for each in pythons))
     absent = [] if args.python else interpreters.absent(pythons)
     if absent:
         print("not on this machine, so not tested: CPython", ", ".join(absent))
     lines = []
-    for python in pythons:
-        cases = chosen_cases(args, first=python is pythons[0])
+    others = [] if args.python else [each for each in found if each not in pythons]
+    for python in pythons + others:
+        cases = list(chosen_cases(args, python, pythons))
+        if not cases:
+            continue
         place = os.path.join(folder, python.name.replace(" ", "-"))
         if args.rehearse:
             made = runner.rehearse(cases, python, place)
@@ -76,7 +93,9 @@ def play(args, folder):
     print(report.summary(lines))
     if args.report:
         command = shlex.join(["python3", "tests/truth", *sys.argv[1:]])
-        pathlib.Path(args.report).write_text(report.to_markdown(lines, command, pythons))
+        part = {case.name: (case.part,) for case in CASES}
+        played = {each for line in lines for each in part.get(line.case, ())}
+        report.update(args.report, lines, command, lambda line: part.get(line.case, played))
     return 1 if any(not line.verdict.ok for line in lines) else 0
 
 

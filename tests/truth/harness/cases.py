@@ -7,7 +7,12 @@ WORKLOADS = pathlib.Path(__file__).resolve().parent.parent / "workloads"
 
 # every_python: what is tested depends on the interpreter, so even --quick runs it on each.
 # attach: the process is alive before it is watched, with `agent --pid` instead of `run`.
-Case = collections.namedtuple("Case", "name every_python attach", defaults=(False, False))
+# part: `--only` plays one part; stacks are looked at on every interpreter there is.
+# needs: what is compiled for it; its path is the workload's argument.
+Case = collections.namedtuple(
+    "Case", "name every_python attach part needs", defaults=(False, False, "times", None)
+)
+PARTS = ("times", "stacks")
 
 CASES = (
     Case("sleep", every_python=True),
@@ -27,10 +32,18 @@ CASES = (
     Case("prefork"),
     Case("quiet", every_python=True),
     Case("attach", every_python=True, attach=True),
+    Case("stacks", part="stacks", needs="callback.c"),
+    Case("stacks_c", part="stacks"),
+    Case("stacks_rust", part="stacks"),
+    Case("stacks_go", part="stacks"),
 )
 
 
 def source(case):
-    """The workload: Python, or C where Python cannot be exact."""
-    python = WORKLOADS / (case.name + ".py")
-    return python if python.exists() else WORKLOADS / (case.name + ".c")
+    """The workload: Python, or what Python cannot be exact about or is not about Python."""
+    paths = [WORKLOADS / (case.name + suffix) for suffix in (".py", ".c", ".rs", ".go")]
+    return next(path for path in paths if path.exists())
+
+
+def is_python(case):
+    return source(case).suffix == ".py"

@@ -37,11 +37,13 @@ def _examine(path):
 
 
 def found():
-    """Every interpreter that can be used, each once."""
+    """Every interpreter that can be used, each once: pyenv's, the system's, and those that
+    UNDERSPAN_TEST_PYTHONS names (separated by colons)."""
     paths = sorted(glob.glob("/usr/bin/python3.*") + glob.glob("/usr/local/bin/python3.*"))
     pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     paths += sorted(glob.glob(pyenv + "/versions/*/bin/python3"))
     paths += [path for path in (shutil.which("python3"),) if path]
+    paths += [path for path in os.environ.get("UNDERSPAN_TEST_PYTHONS", "").split(":") if path]
     interpreters = {}
     for path in paths:
         if path.endswith("-config"):

@@ -4,12 +4,13 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
 
-from . import checks, driver, requests
-from .cases import CASES, source
+from . import checks, driver, requests, stacks
+from .cases import CASES, WORKLOADS, source
 from .seen import TABLES, Seen
 from .underspan import Unusable
 from .verdict import Verdict, ms, statement
@@ -28,6 +29,8 @@ CHECKS = {
     "request": requests.request,
     "no_request": requests.no_request,
     "no_finding": requests.no_finding,
+    "stack": stacks.stack,
+    "first_stack": stacks.first_stack,
 }
 
 ATTEMPTS = 3
@@ -38,16 +41,29 @@ Line = collections.namedtuple("Line", "case python verdict attempt", defaults=(1
 Played = collections.namedtuple("Played", "name log done claims")
 
 
-def compile_c(path, folder):
+COMPILERS = {
+    ".c": ["cc", "-O2", "-pthread", "-fomit-frame-pointer"],
+    ".rs": ["rustc", "--edition=2021", "-O", "-Cforce-frame-pointers=no"],
+    ".go": ["go", "build"],
+}
+
+
+def compiled(path, folder, *flags):
+    """A program, or what `flags` make of it, beside the claims."""
     binary = os.path.join(folder, path.stem)
-    subprocess.run(["cc", "-O2", "-pthread", str(path), "-o", binary], check=True)
+    command = [*COMPILERS[path.suffix], *flags, "-o", binary, str(path)]
+    if shutil.which(command[0]) is None:
+        raise Unusable(f"no `{command[0]}`: {path.name} cannot be compiled")
+    subprocess.run(command, check=True, env=dict(os.environ, CGO_ENABLED="0"))
     return binary
 
 
 def plan(cases, interpreter, folder):
     for case in cases:
         path = source(case)
-        argv = [interpreter.path, str(path)] if path.suffix == ".py" else [compile_c(path, folder)]
+        argv = [interpreter.path, str(path)] if path.suffix == ".py" else [compiled(path, folder)]
+        if case.needs:
+            argv.append(compiled(WORKLOADS / case.needs, folder, "-shared", "-fPIC"))
         place = os.path.join(folder, case.name)
         yield {"case": case.name, "argv": argv, "claims": place + ".claims", "log": place + ".log"}
 
@@ -119,7 +135,9 @@ def judge_once(cases, interpreter, folder, underspan):
         raise Unusable(f"{error}; underspan said: {underspan.last_words()}") from error
     for step in plan([case for case in cases if case.attach], interpreter, folder):
         all_played.append(play_attached(step, underspan))
-    seen = Seen({name: underspan.table(name) for name in TABLES}, underspan.explain)
+    tables = {name: underspan.table(name) for name in TABLES}
+    stacks_seen = underspan.table("stacks") if any(case.part == "stacks" for case in cases) else ()
+    seen = Seen(tables, underspan.explain, stacks_seen)
     wrong = [] if status == DRIVER_STATUS else [f"it is {status} instead of {DRIVER_STATUS}"]
     lost = [f"{row['count']} of {row['tracker']}: {row['reason']}" for row in underspan.lost()]
     yield "run", statement("exit status is the command's", wrong)
@@ -148,7 +166,8 @@ def judge(cases, interpreter, folder, underspan):
             again = set()
         for line in found:
             if line.case in again and not line.verdict.ok:
-                about = f"{line.case}, {line.python}: {line.verdict.what} ({line.verdict.state})"
+                state = getattr(line.verdict, "state", "stack")
+                about = f"{line.case}, {line.python}: {line.verdict.what} ({state})"
                 print(f"played again: {about}: {'; '.join(line.verdict.problems)}", flush=True)
         lines += [line for line in found if line.case not in again]
         cases = [case for case in cases if case.name in again]
@@ -160,7 +179,8 @@ def judge(cases, interpreter, folder, underspan):
 
 def injection(claim):
     """Did a workload inject what it is for?"""
-    ns = claim.get("ns", sum(low for low, _ in claim.get("spans", {}).values()))
+    spans = sum(low for low, _ in claim.get("spans", {}).values())
+    ns = claim.get("ns", spans + sum(tree["ns"] for tree in claim.get("trees", ())))
     floor = claim.get("at_least", 0)
     problems = [f"it injected {ms(ns)} ms instead of {ms(floor)}"] if ns < floor else []
     what = claim.get("label", claim.get("path"))

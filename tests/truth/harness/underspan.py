@@ -129,8 +129,13 @@ class Underspan:
         )
 
     def lost(self):
-        """Events that could not be recorded in this run."""
-        return [row for row in self.table("lost_events") if int(row["count"])]
+        """Events that could not be recorded in this run. Of a stack that is cut short the event is
+        there; how many may be, is judged with the stacks. Goroutines are looked at, not told of."""
+        rows = self.rows(
+            f"SELECT * FROM lost_events WHERE start_time >= fromUnixTimestamp64Nano({self.since}) "
+            "AND reason NOT IN (SELECT end FROM stack_ends) AND tracker != 'goroutine'"
+        )
+        return [row for row in rows if int(row["count"])]
 
     def explain(self, request_id):
         return json.loads(self._ask("explain", request_id))
