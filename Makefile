@@ -38,6 +38,7 @@ truth: setup ## Compare what Underspan says with injected delays; write docs/acc
 
 .PHONY: bench
 bench: setup ## Measure what Underspan costs; write docs/benchmarks.md (root; QUICK=1: a smoke test; ONLY=PART: one part)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement benches/requirements.txt
 	$(PYTHON) benches $(if $(filter 1,$(QUICK)),--quick) $(ONLY:%=--only %) --report docs/benchmarks.md
 
 .PHONY: kernels

@@ -23,9 +23,15 @@ from bench.report import Part, write  # noqa: E402
 from bench.settings import FULL, QUICK, Settings  # noqa: E402
 
 # Each is a module with TITLE, NOTES and run(folder, settings), in the order of the document.
-PARTS = ["programs", "gil", "stack", "agent", "ring", "scale"]
+PARTS = ["programs", "gil", "stack", "stacks", "agent", "ring", "scale"]
 RESULTS = machine.ROOT / "target" / "bench"
-TOOLS = {"bpftool": "bpftool", "bpftrace": "bpftrace", "wrk": "wrk", "cc": "build-essential"}
+TOOLS = {
+    "bpftool": "bpftool",
+    "bpftrace": "bpftrace",
+    "wrk": "wrk",
+    "cc": "build-essential",
+    "offcputime": "libbpf-tools",
+}
 
 
 def preflight() -> str:

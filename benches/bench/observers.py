@@ -152,6 +152,33 @@ class Published(Bpftrace):
         super().__init__(folder, text.replace("@lib@", str(machine.python_library())).replace("@pid@", str(pid)))
 
 
+class Offcputime(Observer):
+    """bcc's offcputime, the build of it that needs neither kernel headers nor kprobes (package libbpf-tools)."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(["offcputime", "-p", str(pid)], folder / "offcputime.log")
+
+    def is_ready(self) -> bool:
+        """It says nothing until it ends, but its program is attached through a link."""
+        return any("link_type" in file.read_text() for file in Path(f"/proc/{self.pid}/fdinfo").glob("*"))
+
+
+class PySpy(Observer):
+    """py-spy, a hundred stacks a second of every thread, waiting ones included."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        program = Path(sys.executable).parent / "py-spy"
+        if not program.exists():
+            raise BenchError("py-spy is missing: run `pip install -r benches/requirements.txt`")
+        argv = [str(program), "record", "--pid", str(pid), "--rate", "100", "--idle", "--duration", "3600"]
+        super().__init__([*argv, "--format", "raw", "--output", str(folder / "py-spy.raw")], folder / "py-spy.log")
+
+    def is_ready(self) -> bool:
+        return "Sampling process" in self.said()
+
+
 @contextlib.contextmanager
 def bystander() -> Iterator[str]:
     """A process to watch that does nothing. Yields its pid."""

@@ -20,6 +20,9 @@ class Settings:
     gil_repeats: int
     ring_s: float
     ring_rates: tuple[int, ...]  # rounds a second, 0: as fast as it goes
+    stacks_rounds: int
+    stacks_saturated_s: float
+    stacks_paced_s: float
     scale_rows: int
     explains: int
     cold_explains: int
@@ -38,6 +41,9 @@ FULL = Settings(
     gil_repeats=5,
     ring_s=3,
     ring_rates=(5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 0),
+    stacks_rounds=7,
+    stacks_saturated_s=1,
+    stacks_paced_s=1.5,
     scale_rows=10_000_000,
     explains=100,
     cold_explains=10,
@@ -56,6 +62,9 @@ QUICK = Settings(
     gil_repeats=1,
     ring_s=1,
     ring_rates=(5_000, 0),
+    stacks_rounds=1,
+    stacks_saturated_s=0.3,
+    stacks_paced_s=0.5,
     scale_rows=100_000,
     explains=5,
     cold_explains=1,

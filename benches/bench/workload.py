@@ -13,12 +13,13 @@ from bench.observers import WORKLOADS, BenchError
 TIME_LIMIT_S = 120
 
 
-def compiled(folder: Path, name: str) -> Path:
+def compiled(folder: Path, name: str, *options: str) -> Path:
     """A workload in C, compiled once."""
     binary = folder / name
     if not binary.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         source = WORKLOADS / f"{name}.c"
-        subprocess.run(["cc", "-O2", "-pthread", str(source), "-o", str(binary)], check=True)
+        subprocess.run(["cc", "-O2", "-pthread", *options, str(source), "-o", str(binary)], check=True)
     return binary
 
 
@@ -56,6 +57,27 @@ class Workload:
 def switches(folder: Path, way: str, pairs: int, seconds: float, rate: int = 0) -> Workload:
     """Threads that wake each other over pipes or futexes; `rate` in rounds a second, 0: without limit."""
     return Workload([str(compiled(folder, "switches")), way, str(pairs), str(seconds), str(rate)])
+
+
+class Handoffs(Workload):
+    """A service that plays turns: threads that hand requests to and fro, with work in between."""
+
+    def __init__(self, folder: Path) -> None:
+        library = compiled(folder, "handoffs", "-shared", "-fPIC")
+        super().__init__([sys.executable, str(WORKLOADS / "handoffs.py"), str(library)])
+        self._answer()
+
+    def play(self, work: int, rate: float, seconds: float) -> dict:
+        """One turn; `rate` in requests a second, 0: as many as there can be. Returns what was done."""
+        self._process.stdin.write(json.dumps({"work": work, "rate": rate, "seconds": seconds}) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._answer())
+
+    def _answer(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"{self._process.args} ended")
+        return line
 
 
 def gil(way: str, threads: int, acquisitions: int) -> Workload:
