@@ -30,6 +30,7 @@ test: setup ## Run every test (root)
 	cargo test --release --workspace --locked
 	$(PYTHON) -m pytest -q python tests/truth
 	$(PYTHON) -m pytest -q --reruns 2 tests/failures
+	$(PYTHON) -m pytest -q --reruns 1 tests/metrics
 	$(PYTHON) tests/truth --quick
 
 .PHONY: truth

@@ -45,6 +45,7 @@ missing_packages() {
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     PATH=$PATH:/usr/sbin have nginx || echo nginx   # this and the next: the demo
     have_postgres || echo postgresql
+    have prometheus || echo prometheus      # tests ask it what it scraped
 }
 
 system() {

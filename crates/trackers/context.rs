@@ -88,6 +88,8 @@ pub enum Timing {
     AcceptQueue,
     /// A connection was being opened.
     Connect,
+    /// A connection stood still, or was reset, in this way: a `kind` of `tcp_loss`.
+    Loss(&'static str),
     /// A thread waited for the GIL.
     GilWait,
     /// A collection of garbage.

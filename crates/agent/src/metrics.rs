@@ -37,11 +37,13 @@ enum Time {
 }
 
 impl Time {
-    const ALL: [Time; 6] = [
+    /// One of each name.
+    const ALL: [Time; 7] = [
         Time::Request,
         Time::Handoff,
         Time::Of(Timing::AcceptQueue),
         Time::Of(Timing::Connect),
+        Time::Of(Timing::Loss("")),
         Time::Of(Timing::GilWait),
         Time::Of(Timing::GcPause),
     ];
@@ -51,6 +53,7 @@ impl Time {
             Time::Request => "underspan_request_duration_seconds",
             Time::Handoff => "underspan_request_handoff_seconds",
             Time::Of(Timing::AcceptQueue) => "underspan_tcp_accept_queue_seconds",
+            Time::Of(Timing::Loss(_)) => "underspan_tcp_stall_seconds",
             Time::Of(Timing::Connect) => "underspan_tcp_connect_seconds",
             Time::Of(Timing::GilWait) => "underspan_gil_wait_seconds",
             Time::Of(Timing::GcPause) => "underspan_gc_pause_seconds",
@@ -65,6 +68,9 @@ impl Time {
             }
             Time::Of(Timing::AcceptQueue) => {
                 "Time an established connection waited to be accepted."
+            }
+            Time::Of(Timing::Loss(_)) => {
+                "Time connections stood still, by what was lost or closed."
             }
             Time::Of(Timing::Connect) => "Time it took to open a connection, whatever came of it.",
             Time::Of(Timing::GilWait) => "Waits for the GIL.",
@@ -163,8 +169,13 @@ impl Counts {
         families.extend(Time::ALL.map(|time| {
             let mut family = Family::new(Kind::Histogram, time.name(), time.help());
             for ((of, process), histogram) in &self.times {
-                if *of == time {
-                    family.push([("process", process)], Value::Histogram(histogram.buckets()));
+                let value = || Value::Histogram(histogram.buckets());
+                match of {
+                    Time::Of(Timing::Loss(kind)) if of.name() == time.name() => {
+                        family.push([("process", process), ("kind", kind)], value());
+                    }
+                    of if *of == time => family.push([("process", process)], value()),
+                    _ => {}
                 }
             }
             family

@@ -8,7 +8,7 @@ use crate::record::{
     DecodeError, comm, event_header, event_kind, kind, read, tcp_accept_event, tcp_listener_event,
 };
 use crate::rows::span_row;
-use crate::{Context, Decoder, Rows};
+use crate::{Context, Decoder, Measure, Rows, Timing};
 
 /// A socket of which nothing is to be said is told this often, so that it is known to be there.
 const TOLD_ANYWAY: u64 = 60_000_000_000;
@@ -41,6 +41,11 @@ impl TcpAcceptDecoder {
         row.str(&thread.process).str(&local).str(&peer);
         row.u64(event.handshake).u64(event.duration);
         row.u32(event.queue_length).u32(event.queue_limit).u32(event.synacks);
+        context.measure(&Measure::Lasted {
+            what: Timing::AcceptQueue,
+            process: &thread.process,
+            duration: event.duration,
+        });
     }
 
     fn listener(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::record::{DecodeError, comm, event_header, event_kind, kind, read, tcp_connect_event};
 use crate::rows::span_row;
 use crate::tcp_accept::ends;
-use crate::{Context, Decoder, Rows};
+use crate::{Context, Decoder, Measure, Rows, Timing};
 
 /// Peers remembered; beyond it, those that were connected longest ago are forgotten.
 const PEERS: usize = 16_384;
@@ -54,6 +54,11 @@ impl TcpConnectDecoder {
         let mut row = span_row(batch, context, &thread, event.h.time, event.duration);
         row.str(&thread.process).str(&local).str(&peer).str(outcome(event));
         row.u64(reconnect).u32(event.retransmits);
+        context.measure(&Measure::Lasted {
+            what: Timing::Connect,
+            process: &thread.process,
+            duration: event.duration,
+        });
     }
 }
 

@@ -5,7 +5,7 @@ use crate::record::{
 };
 use crate::rows::span_row;
 use crate::tcp_accept::ends;
-use crate::{Context, Decoder, Rows};
+use crate::{Context, Decoder, Measure, Rows, Timing};
 
 pub(super) struct TcpLossDecoder {
     columns: Vec<String>,
@@ -35,6 +35,11 @@ impl TcpLossDecoder {
         let mut row = span_row(batch, context, &thread, event.h.time, event.duration);
         row.str(&thread.process).str(&local).str(&peer).str(kind).str(reason);
         row.u32(event.retransmits).u8(event.backoff).u64(event.bytes);
+        context.measure(&Measure::Lasted {
+            what: Timing::Loss(kind),
+            process: &thread.process,
+            duration: event.duration,
+        });
         Ok(())
     }
 }

@@ -133,3 +133,14 @@ fn names_are_unique_and_say_their_unit() {
         }
     }
 }
+
+#[test]
+fn the_page_of_the_documentation_names_every_metric() {
+    let page = include_str!("../../../../docs/metrics.md");
+    let metrics = Metrics::default();
+    metrics.own(Own { bpf: Some((1, 1)), ..Own::default() });
+    for family in metrics.families() {
+        let name = format!("`{}`", family.name);
+        assert!(page.contains(&name), "{name} in docs/metrics.md");
+    }
+}

@@ -72,3 +72,28 @@ pub(crate) fn families(counters: &Counters, queued: u64, outage: bool) -> Vec<Fa
             .with([("version", env!("CARGO_PKG_VERSION"))], 1.0),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_documentation_names_every_metric() {
+        let page = include_str!("../../../../docs/metrics.md");
+        for family in families(&Counters::default(), 0, false) {
+            let name = format!("`{}`", family.name);
+            assert!(page.contains(&name), "{name} in docs/metrics.md");
+        }
+    }
+
+    #[test]
+    fn an_outage_shows() {
+        let up = |outage| {
+            let families = families(&Counters::default(), 7, outage);
+            underspan_metrics::encode_text(&families)
+        };
+        assert!(up(false).contains("\nunderspan_store_up 1\n"));
+        assert!(up(true).contains("\nunderspan_store_up 0\n"));
+        assert!(up(true).contains("\nunderspan_spans_queued 7\n"));
+    }
+}
