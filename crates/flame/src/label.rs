@@ -11,7 +11,7 @@ pub enum Label {
     Root,
     /// A process, by name.
     Process(String),
-    /// A thread: name, process and id.
+    /// A thread: name, process and id. Without ids all of that name.
     Thread(String, u32, u32),
     /// Outer frames are missing, and why.
     Truncated(String),
@@ -80,6 +80,11 @@ impl Label {
         Label::Thread(thread.name.clone(), thread.pid, thread.tid)
     }
 
+    /// The label of all threads of this name.
+    pub fn threads(thread: &Thread) -> Label {
+        Label::Thread(thread.name.clone(), 0, 0)
+    }
+
     /// In one line. A Python function comes with its file, a native one without: its name says
     /// enough, and its file is seldom known. Kernel functions end in `_[k]`, as is the custom.
     pub fn text(&self) -> String {
@@ -87,6 +92,7 @@ impl Label {
             Label::Root => String::from("all"),
             Label::Process(name) if name.is_empty() => String::from("[unnamed process]"),
             Label::Process(name) => name.clone(),
+            Label::Thread(name, _, 0) => name.clone(),
             Label::Thread(name, _, tid) => format!("{name} (thread {tid})"),
             Label::Truncated(why) => format!("[truncated: {why}]"),
             Label::State(state) => format!("[{}]", state.name()),

@@ -11,11 +11,11 @@ pub struct Thread {
     pub host: String,
     /// Process, as the host sees it.
     pub pid: u32,
-    /// Thread, as the host sees it.
+    /// Thread, as the host sees it; 0 for the goroutines that were started with one function.
     pub tid: u32,
     /// The process's name.
     pub process: String,
-    /// The thread's name.
+    /// The thread's name, or that function's.
     pub name: String,
 }
 

@@ -25,7 +25,11 @@ pub fn speedscope(samples: &[Sample], title: &str) -> Result<Vec<u8>, serde_json
     let mut profiles = vec![Profile::new(String::from("all threads"), &in_order, &mut frames)];
     if threads.len() > 1 {
         for (thread, samples) in threads {
-            let name = format!("{} (process {}, thread {})", thread.name, thread.pid, thread.tid);
+            let Thread { name, pid, tid, .. } = &**thread;
+            let name = match tid {
+                0 => format!("{name} (process {pid})"),
+                tid => format!("{name} (process {pid}, thread {tid})"),
+            };
             profiles.push(Profile::new(name, &samples, &mut frames));
         }
     }

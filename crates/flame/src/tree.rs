@@ -14,6 +14,8 @@ pub struct Grouping {
     pub process: bool,
     /// A node per thread.
     pub thread: bool,
+    /// Threads of one name are one: ids differ from one run to the next.
+    pub by_name: bool,
     /// The same function at two lines is two nodes.
     pub lines: bool,
     /// The innermost node says what the thread did there.
@@ -28,7 +30,10 @@ impl Grouping {
             path.push((Label::Process(sample.thread.process.clone()), 0));
         }
         if self.thread {
-            path.push((Label::thread(&sample.thread), 0));
+            let thread = &sample.thread;
+            let by_name = self.by_name || thread.tid == 0;
+            let label = if by_name { Label::threads(thread) } else { Label::thread(thread) };
+            path.push((label, 0));
         }
         match &sample.place {
             Place::Stack(stack) => {

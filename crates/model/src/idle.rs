@@ -10,8 +10,11 @@
 
 use crate::{Frame, FrameKind, State};
 
+mod go;
 mod native;
 mod python;
+
+pub use go::idle_goroutine;
 
 /// A wait for something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

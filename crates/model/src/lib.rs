@@ -10,7 +10,7 @@ mod sample;
 mod stack;
 mod state;
 
-pub use idle::{Idle, idle};
+pub use idle::{Idle, idle, idle_goroutine};
 pub use ledger::{Ledger, column};
 pub use path::{Blocked, Step, StepKind, Waits};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};

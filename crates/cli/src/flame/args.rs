@@ -176,6 +176,7 @@ impl Args {
         Grouping {
             process: has(By::Process),
             thread: has(By::Thread),
+            by_name: self.slow.is_some() || self.before.is_some(),
             lines: self.lines,
             // Where there is one state only, it says nothing.
             states: self.kind().states().count() > 1,

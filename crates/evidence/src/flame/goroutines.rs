@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use underspan_flame::Sample;
-use underspan_model::State;
+use underspan_flame::{Place, Sample};
+use underspan_model::{State, idle_goroutine};
 use underspan_store::Store;
 
-use super::ROWS;
-use super::rows::{Conditions, Found};
+use super::rows::{Conditions, Found, Table};
 use super::stacks::Stacks;
 use super::threads::Threads;
+use super::{FlameQuery, ROWS, running};
 use crate::Error;
 
 #[derive(Deserialize)]
 struct Row {
     host: String,
     pid: u32,
-    tid: u32,
     thread: String,
     status: String,
     wait_reason: String,
@@ -27,21 +26,23 @@ struct Row {
     samples: u64,
 }
 
-/// Goroutines of a time range, summed by status, reason and stack. Which thread a goroutine was on
-/// last says little, so they are all of their process.
+/// Goroutines of a time range, summed by the function they were started with, status, reason and
+/// stack. Which thread one was on last says nothing: that function takes the thread's place.
 pub(super) async fn goroutines(
     store: &Store,
-    conditions: &Conditions,
+    query: &FlameQuery,
     threads: &mut Threads,
 ) -> Result<Found, Error> {
+    let conditions = Conditions::range(query);
     let sql = format!(
-        "SELECT t.host AS host, t.pid AS pid, t.pid AS tid, any(t.thread) AS thread, \
+        "SELECT t.host AS host, t.pid AS pid, toString(t.thread) AS thread, \
             toString(t.status) AS status, toString(t.wait_reason) AS wait_reason, \
             t.stack_id AS stack_id, \
             toUInt64(greatest(0, toUnixTimestamp64Nano(min(t.start_time)))) AS start_time, \
-            sum(t.duration_ns) AS weight, count() AS samples \
-         FROM goroutine AS t WHERE {} GROUP BY host, pid, status, wait_reason, stack_id \
+            toUInt64(round(sum(t.duration_ns * {}))) AS weight, count() AS samples \
+         FROM goroutine AS t WHERE {} GROUP BY host, pid, thread, status, wait_reason, stack_id \
          ORDER BY weight DESC LIMIT {{rows:UInt64}}",
+        Table::Goroutine.share(),
         conditions.sql(),
     );
     let rows: Vec<Row> = conditions.select(store, "goroutine", &sql).rows().await?;
@@ -50,21 +51,24 @@ pub(super) async fn goroutines(
         Stacks::load(store, rows.iter().map(|row| (row.host.as_str(), row.stack_id))).await?;
     let samples = rows.into_iter().map(|row| {
         let reason = if row.wait_reason.is_empty() { &row.status } else { &row.wait_reason };
+        let place = stacks.place(&row.host, row.stack_id);
         Sample {
-            thread: threads.get(&row.host, row.pid, row.tid, &row.thread),
+            thread: threads.goroutines(&row.host, row.pid, &row.thread),
             start_time: row.start_time,
             duration_ns: row.weight / row.samples.max(1),
             weight_ns: row.weight,
             count: row.samples,
             state: state(&row.status, reason),
             wait: Some(Arc::from(reason.as_str())),
-            place: stacks.place(&row.host, row.stack_id),
-            idle: is_idle(reason),
+            idle: is_idle(reason) || is_idle_at(&row.status, &place),
+            place,
             request: None,
             counters: None,
         }
     });
-    Ok(Found { samples: samples.collect(), is_cut })
+    let samples: Vec<_> = samples.collect();
+    let samples = running::placed(store, query, threads, samples).await?;
+    Ok(Found { samples, is_cut })
 }
 
 /// What Go's statuses and reasons (`runtime2.go`) are in the ledger's terms, for the colour.
@@ -83,6 +87,16 @@ fn state(status: &str, reason: &str) -> State {
         (_, reason) if reason.starts_with("chan ") => State::PipeIpc,
         (_, reason) if reason.starts_with("select") => State::PollWait,
         _ => State::Other,
+    }
+}
+
+/// A goroutine that runs or could run is not idle, whatever it was started for.
+fn is_idle_at(status: &str, place: &Place) -> bool {
+    match place {
+        Place::Stack(stack) if matches!(status, "waiting" | "syscall") => {
+            idle_goroutine(&stack.frames).is_some()
+        }
+        _ => false,
     }
 }
 

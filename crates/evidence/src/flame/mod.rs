@@ -10,6 +10,7 @@ mod idle;
 mod loops;
 mod requests;
 mod rows;
+mod running;
 pub(crate) mod stacks;
 mod threads;
 mod timeline;
@@ -92,12 +93,15 @@ pub struct Extent {
 /// When the store cannot be asked.
 pub async fn samples_in_range(store: &Store, query: &FlameQuery) -> Result<Collected, Error> {
     let serving = Serving::until(store, query.until).await?;
-    let (mut threads, totals) = Threads::in_range(store, query).await?;
+    // Threads of a goroutine's name there are none.
+    let all = FlameQuery { thread: None, ..query.clone() };
+    let of = if query.kind == Kind::Goroutine { &all } else { query };
+    let (mut threads, totals) = Threads::in_range(store, of).await?;
     let conditions = Conditions::range(query);
     let lost = lost_events(store, query.since, query.until).await?;
     let found = match query.kind {
         Kind::Loop => loops::stalls(store, &conditions, &mut threads).await?,
-        Kind::Goroutine => goroutines::goroutines(store, &conditions, &mut threads).await?,
+        Kind::Goroutine => goroutines::goroutines(store, query, &mut threads).await?,
         _ => {
             let grain = Grain::Summed;
             rows::samples(store, query.kind, &conditions, grain, &mut threads, &serving).await?

@@ -59,7 +59,7 @@ impl Table {
 
     /// The part of a row that lies between `since` and `until`. A look at a running thread is a
     /// moment: it is in there or not.
-    fn share(self) -> &'static str {
+    pub(super) fn share(self) -> &'static str {
         match self {
             Table::OnCpu => "1",
             _ => {

@@ -81,6 +81,13 @@ impl Threads {
         self.get(&request.host, request.pid, request.tid, &request.thread)
     }
 
+    /// The goroutines of a process that were started with this function.
+    pub(super) fn goroutines(&mut self, host: &str, pid: u32, function: &str) -> Arc<Thread> {
+        let process = self.processes.get(&(host.to_owned(), pid)).cloned().unwrap_or_default();
+        let (host, name) = (host.to_owned(), function.to_owned());
+        Arc::new(Thread { host, pid, tid: 0, process, name })
+    }
+
     /// The thread with these ids. One that is not known yet gets this name.
     pub(super) fn get(&mut self, host: &str, pid: u32, tid: u32, name: &str) -> Arc<Thread> {
         let process = self.processes.get(&(host.to_owned(), pid));

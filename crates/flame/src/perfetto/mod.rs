@@ -91,16 +91,17 @@ impl Writer {
                 uuid
             }
         };
-        let descriptor = ThreadDescriptor {
-            pid: id(thread.pid),
-            tid: i64::from(thread.tid),
-            thread_name: thread.name.clone(),
+        let uuid = if thread.tid == 0 {
+            self.child(process, &thread.name)
+        } else {
+            let descriptor = ThreadDescriptor {
+                pid: id(thread.pid),
+                tid: i64::from(thread.tid),
+                thread_name: thread.name.clone(),
+            };
+            let thread = Some(descriptor);
+            self.track(TrackDescriptor { thread, parent_uuid: Some(process), ..track() })
         };
-        let uuid = self.track(TrackDescriptor {
-            thread: Some(descriptor),
-            parent_uuid: Some(process),
-            ..track()
-        });
         let tracks = ThreadTracks { thread: uuid, ..ThreadTracks::default() };
         self.threads.insert(Arc::clone(thread), tracks);
     }

@@ -204,6 +204,7 @@ fn heading(label: &Label) -> Vec<String> {
             let kind = function.kind.name();
             lines.push(if place.is_empty() { kind.to_owned() } else { format!("{kind}, {place}") });
         }
+        Label::Thread(_, _, 0) => {}
         Label::Thread(_, pid, tid) => lines.push(format!("process {pid}, thread {tid}")),
         Label::State(state) | Label::Wait(state, _) => lines.push(state.label().to_owned()),
         Label::NotSampled(state) => lines.push(format!(

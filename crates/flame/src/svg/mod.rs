@@ -16,7 +16,7 @@ use underspan_model::State;
 use crate::diff::{Diff, Per};
 use crate::tree::{ROOT, Tree};
 use boxes::Shapes;
-use words::{cut, escaped, share};
+use words::{cut, escaped, share, wrapped};
 
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 10.0;
@@ -103,7 +103,9 @@ fn states(tree: &Tree) -> Vec<(String, String)> {
 }
 
 fn document(shapes: &Shapes, heading: &Heading, legend: &[(String, String)]) -> String {
-    let mut lines = heading.lines.clone();
+    let characters = ((WIDTH - 2.0 * MARGIN) / CHARACTER) as usize;
+    let mut lines: Vec<_> =
+        heading.lines.iter().flat_map(|line| wrapped(line, characters)).collect();
     if shapes.left_out > 0 {
         lines.push(format!("{} boxes are too narrow to be drawn", shapes.left_out));
     }

@@ -38,6 +38,23 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
+/// In lines of at most so many characters, if words allow it.
+pub(super) fn wrapped(text: &str, characters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.is_empty() || line.chars().count() + 1 + word.chars().count() <= characters {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines
+}
+
 /// Cut to so many characters, with dots in place of the end; nothing if not even three fit.
 pub(super) fn cut(text: &str, characters: usize) -> String {
     if text.chars().count() <= characters {

@@ -56,6 +56,15 @@ fn nothing_outside_the_file_is_needed() {
 }
 
 #[test]
+fn long_notes_stay_in_the_picture() {
+    let heading = Heading { lines: vec!["so many words ".repeat(40)], ..heading() };
+    let picture = svg(&Tree::new(&story::samples(), grouping()), &heading, Colouring::State);
+    let notes: Vec<_> = picture.lines().filter(|line| line.contains("so many")).collect();
+    assert_eq!(notes.len(), 4);
+    assert!(notes.iter().all(|line| line.len() < 260));
+}
+
+#[test]
 fn a_picture_of_nothing_is_a_picture() {
     let picture = svg(&Tree::new(&[], grouping()), &heading(), Colouring::State);
     assert!(picture.contains("one line") && picture.ends_with("</svg>\n"));

@@ -46,7 +46,8 @@ pub(crate) fn samples() -> impl Strategy<Value = Vec<Sample>> {
 }
 
 pub(crate) fn grouping() -> impl Strategy<Value = Grouping> {
-    any::<[bool; 4]>().prop_map(|[process, thread, lines, states]| Grouping {
+    any::<[bool; 5]>().prop_map(|[process, thread, by_name, lines, states]| Grouping {
+        by_name,
         process,
         thread,
         lines,

@@ -130,3 +130,34 @@ fn where_nobody_knows_the_state_decides() {
     assert_eq!(idle(&[], State::NetRead, false), None);
     assert_eq!(idle(&[], State::GilWait, false), None);
 }
+
+#[test]
+fn goroutines_that_only_wait_for_work() {
+    for (name, reason) in go::LOOPS {
+        let frames = native(&["runtime.goexit", "main.main.gowrap1", name, "runtime.gopark"]);
+        assert_eq!(idle_goroutine(&frames), Some(Idle { reason }), "{name}");
+        let frames = native(&["runtime.goexit", "main.work", name, "runtime.gopark"]);
+        assert_eq!(idle_goroutine(&frames), None, "{name} called by others");
+    }
+    for (name, reason) in go::FOR_CLIENTS {
+        let frames = native(&["runtime.goexit", "main.serve", name, "runtime.gopark"]);
+        assert_eq!(idle_goroutine(&frames), Some(Idle { reason }));
+    }
+    let serve = "net/http.(*conn).serve";
+    let kept = native(&["runtime.goexit", serve, "bufio.(*Reader).Peek", "runtime.gopark"]);
+    assert!(idle_goroutine(&kept).is_some());
+    let body = native(&["runtime.goexit", serve, "main.upload", "bufio.(*Reader).Peek"]);
+    assert_eq!(idle_goroutine(&body), None);
+}
+
+#[test]
+fn main_is_idle_only_while_it_waits_itself() {
+    let main = |inner: &[&str]| {
+        native(&[&["runtime.goexit", "runtime.main", "main.main"], inner].concat())
+    };
+    assert!(idle_goroutine(&main(&["runtime.chanrecv1", "runtime.gopark"])).is_some());
+    assert!(idle_goroutine(&main(&["sync.(*WaitGroup).Wait", "runtime.gopark"])).is_some());
+    assert_eq!(idle_goroutine(&main(&["main.poll", "runtime.gopark"])), None);
+    assert_eq!(idle_goroutine(&main(&["net/http.Get", "runtime.gopark"])), None);
+    assert_eq!(idle_goroutine(&[]), None);
+}
