@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 /// The user to become unless another is named.
 pub const DEFAULT_USER: &str = "nobody";
 
+/// The lowest priority in real time: that of looks at goroutines, which are short and seldom.
+pub(crate) const SAMPLING_PRIORITY: u64 = 1;
+
 /// What is kept, and why.
 pub const NEEDED: [(Capability, &str); 5] = [
     (Capability::CAP_BPF, "load programs for interpreters that start later"),
@@ -86,6 +89,10 @@ pub fn drop_privileges(options: &Options) -> Result<Outcome> {
         .chain(options.also_keep.iter().copied())
         .filter(|capability| has(CapSet::Permitted, *capability))
         .collect();
+    // A thread that takes samples may still ask to run when it is time. Where root may not allow it,
+    // its samples come when a CPU is free.
+    let limit = nix::sys::resource::Resource::RLIMIT_RTPRIO;
+    let _ = nix::sys::resource::setrlimit(limit, SAMPLING_PRIORITY, SAMPLING_PRIORITY);
     switch(user.uid, user.gid, &kept)?;
     Ok(Outcome::Dropped { uid: user.uid.as_raw() })
 }

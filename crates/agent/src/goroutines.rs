@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use underspan_golang::{Error, Inspector, Sampler, Source, StackEnd};
 use underspan_trackers::goroutine::{Round, Sample};
 
+use crate::drop_privileges::SAMPLING_PRIORITY;
 use crate::monotonic_ns;
 
 /// A runtime that is starting is looked at again after this long, and then ever more seldom.
@@ -140,6 +141,9 @@ impl Sampling {
     }
 
     fn run(mut self, inbox: &Receiver<Command>) {
+        if !looks_on_time() {
+            tracing::debug!("goroutines are looked at when a CPU is free, not when it is time");
+        }
         loop {
             let now = Instant::now();
             let due = self.targets.iter().map(|(pid, (at, _))| (*at, *pid)).min();
@@ -210,6 +214,18 @@ impl Sampling {
         }
         let next = Instant::now() + jittered(self.period);
         self.targets.insert(pid, (next, Target::Sampled { sampler, last: at }));
+    }
+}
+
+/// Asks for a CPU whenever it is time for a look. Without, where all CPUs are busy, looks would be
+/// taken when one becomes free, which is when a goroutine begins to wait: waits would be seen too
+/// often. How long looks take is bounded by [`REST`].
+fn looks_on_time() -> bool {
+    let first = libc::sched_param { sched_priority: SAMPLING_PRIORITY as libc::c_int };
+    // SAFETY: both only change how the calling thread (0) is scheduled; `first` outlives the call.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) == 0
+            || libc::setpriority(libc::PRIO_PROCESS, 0, -20) == 0
     }
 }
 

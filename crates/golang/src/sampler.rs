@@ -73,6 +73,14 @@ struct Name {
     is_wrapper: bool,
 }
 
+/// A stack that was walked.
+struct Walked {
+    frames: Vec<u64>,
+    end: StackEnd,
+    /// The first part of the stack was not all of it: what was read later may be of another moment.
+    read_more: bool,
+}
+
 /// A stop of a goroutine that was seen, and may still last.
 #[derive(Debug)]
 struct Stop {
@@ -242,54 +250,57 @@ impl Sampler {
         // Empty ranges are no reads: their place is kept.
         let wanted: Vec<_> = ranges.iter().copied().filter(|(_, len)| *len > 0).collect();
         let mut stacks = self.runtime.memory.gather(&wanted)?.into_iter();
-        let mut walked = Vec::with_capacity(new.len());
-        for ((_, fields, _), (_, len)) in new.iter().zip(&ranges) {
-            walked.push(match len {
-                0 => (Vec::new(), StackEnd::Running),
-                _ => self.walk(fields, stacks.next().flatten())?,
-            });
-        }
+        // At once: the less time passes, the fewer have changed.
         let addresses: Vec<u64> = new.iter().map(|(address, ..)| *address).collect();
         let again = self.runtime.blocks(&addresses)?;
         let mut kept = Vec::with_capacity(new.len());
-        for (((_, fields, status), (frames, end)), block) in new.into_iter().zip(walked).zip(again)
+        for (((address, fields, status), (_, len)), block) in new.into_iter().zip(ranges).zip(again)
         {
-            let same = block.is_some_and(|block| self.fields(&block).is_same_stop(&fields));
+            let bytes = if len == 0 { None } else { stacks.next().flatten() };
+            let mut same = block.is_some_and(|block| self.fields(&block).is_same_stop(&fields));
+            let mut walked =
+                Walked { frames: Vec::new(), end: StackEnd::Running, read_more: false };
+            if same && len > 0 {
+                walked = self.walk(&fields, bytes)?;
+                if walked.read_more {
+                    let block = self.runtime.blocks(&[address])?.into_iter().next().flatten();
+                    same = block.is_some_and(|b| self.fields(&b).is_same_stop(&fields));
+                }
+            }
             // One that runs is expected to change; that it ran is what is told of it.
             if !same && status != Status::Running {
                 *torn += 1;
                 self.stops.remove(&fields.goid);
                 continue;
             }
-            let stack = self.intern(frames);
+            let (stack, end) = (self.intern(walked.frames), walked.end);
             self.stops.insert(fields.goid, Stop { fields, since: now, seen: now, stack, end });
             kept.push((fields, status));
         }
         Ok(kept)
     }
 
-    fn walk(
-        &mut self,
-        fields: &Fields,
-        bytes: Option<Vec<u8>>,
-    ) -> Result<(Vec<u64>, StackEnd), Error> {
-        let Some(mut bytes) = bytes else { return Ok((Vec::new(), StackEnd::Unreadable)) };
+    fn walk(&mut self, fields: &Fields, bytes: Option<Vec<u8>>) -> Result<Walked, Error> {
+        let mut read_more = false;
+        let end = |end| Ok(Walked { frames: Vec::new(), end, read_more: false });
+        let Some(mut bytes) = bytes else { return end(StackEnd::Unreadable) };
         let high = fields.stack.1;
         loop {
             let part = Part { bytes: &bytes, sp: fields.sp, high };
             let functions = &self.runtime.binary.functions;
             match self.unwinder.walk(functions, self.runtime.bias, fields.pc, &part) {
-                Walk::Done(frames, end) => return Ok((frames, end)),
+                Walk::Done(frames, end) => return Ok(Walked { frames, end, read_more }),
                 Walk::Short => {
                     let most = (high - fields.sp).min(LARGEST_READ);
                     let more = (bytes.len() as u64 * 8).min(most);
                     if more <= bytes.len() as u64 {
-                        return Ok((Vec::new(), StackEnd::TooDeep));
+                        return end(StackEnd::TooDeep);
                     }
+                    read_more = true;
                     match self.runtime.memory.bytes(fields.sp, more as usize) {
                         Ok(read) => bytes = read,
                         Err(underspan_remote::ReadError::Fault(_)) => {
-                            return Ok((Vec::new(), StackEnd::Unreadable));
+                            return end(StackEnd::Unreadable);
                         }
                         Err(error) => return Err(error.into()),
                     }
