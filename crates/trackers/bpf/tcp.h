@@ -21,10 +21,18 @@ struct tcp_stall {
 	__u64 bytes;	 /* sent again */
 	__u32 retransmits;
 	__u32 end_seq;	 /* acknowledged, it is over */
+	__u32 sent_at;	 /* the timestamp that the first retransmission carries */
 	__u8 kind;	 /* enum tcp_loss_kind */
 	__u8 backoff;
 	__u8 recovering; /* the kernel calls it recovery or loss, and will say when it is over */
-	__u8 _pad[5];
+	__u8 verdict;	 /* enum tcp_verdict */
+};
+
+/* What the first acknowledgement after a retransmission says of it. */
+enum tcp_verdict {
+	TCP_NO_VERDICT,
+	TCP_LOST,
+	TCP_LATE, /* the original arrived */
 };
 
 struct tcp_flow {
@@ -33,9 +41,11 @@ struct tcp_flow {
 	__u64 window_filled; /* its peer has used up all of our window since then, 0: it has not */
 	__u64 last_read;
 	__u64 peer_closed;   /* the peer's window has had no room since then, 0: it has */
+	__u32 window_most;   /* the most that was left of our window */
 	__u64 dropped;	     /* first of the drops that were not told yet */
 	__u32 drops;
 	__u32 drop_bytes;
+	__u32 _pad1;
 	struct tcp_stall stall;
 	__u32 tgid; /* who read it last; until then, who connected or listens */
 	__u32 tid;
@@ -104,8 +114,16 @@ struct icsk_ack___tcp {
 	__u16 rcv_mss;
 };
 
+struct request_sock___tcp {
+	struct request_sock___tcp *dl_next;
+	__u8 num_retrans;
+	struct sock *sk;
+};
+
 struct request_sock_queue___tcp {
 	struct atomic___tcp qlen;
+	struct request_sock___tcp *rskq_accept_head;
+	struct request_sock___tcp *rskq_accept_tail;
 };
 
 struct inet_connection_sock___tcp {
@@ -135,6 +153,12 @@ struct tcp_sock___tcp {
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
 	__u32 rcv_wnd;
+	__u32 max_window;
+	__u64 tcp_wstamp_ns;
+	__u32 chrono_start;
+	__u8 chrono_type : 2;
+	__u32 tsoffset;
+	__u8 tcp_usec_ts : 1; /* since 6.7 */
 };
 
 struct sk_buff___tcp {
@@ -142,11 +166,6 @@ struct sk_buff___tcp {
 	unsigned int len;
 	unsigned char *data;
 	char cb[48];
-};
-
-struct request_sock___tcp {
-	struct sock_common __req_common;
-	__u8 num_retrans;
 };
 
 struct tcp_request_sock___tcp {

@@ -94,7 +94,8 @@ impl Decoder for TcpAcceptDecoder {
             event_kind::EVENT_TCP_ACCEPT => self.accepted(&read(bytes)?, context, rows),
             event_kind::EVENT_TCP_LISTENER => {
                 let event: tcp_listener_event = read(bytes)?;
-                let netstat = Netstat::of(event.h.tgid).unwrap_or_default();
+                let netstat = Netstat::of(event.h.tid).or_else(|| Netstat::of(event.h.tgid));
+                let netstat = netstat.unwrap_or_default();
                 self.listener(&event, netstat, context, rows);
             }
             event_kind::EVENT_PROCESS_EXIT => {

@@ -44,14 +44,6 @@ const HOOKS: &[Hook] = &[
         required: false,
     },
     Hook {
-        what: "SYN-ACKs sent again",
-        programs: &[Program {
-            name: "tcp_accept_synack",
-            attach: Attach::BtfTracepoint("tcp_retransmit_synack"),
-        }],
-        required: false,
-    },
-    Hook {
         what: "sockets that are open already",
         programs: &[Program { name: "tcp_adopt", attach: Attach::Iterator("task_file") }],
         required: true,

@@ -1,6 +1,6 @@
 //! What a network namespace counts of its listening sockets, all of them together.
 
-/// `TcpExt` counters of `/proc/PID/net/netstat`.
+/// `TcpExt` counters of `/proc/TID/net/netstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Netstat {
     /// Connections refused since an accept queue was full.
@@ -10,9 +10,9 @@ pub(super) struct Netstat {
 }
 
 impl Netstat {
-    /// Of the namespace that a process is in. `None`: it is gone, or may not be looked at.
-    pub(super) fn of(pid: u32) -> Option<Netstat> {
-        parse(&std::fs::read_to_string(format!("/proc/{pid}/net/netstat")).ok()?)
+    /// Of the namespace that a thread is in. `None`: it is gone, or may not be looked at.
+    pub(super) fn of(tid: u32) -> Option<Netstat> {
+        parse(&std::fs::read_to_string(format!("/proc/{tid}/net/netstat")).ok()?)
     }
 }
 

@@ -23,79 +23,38 @@ struct {
 	__type(value, struct tcp_listener);
 } tcp_listeners SEC(".maps");
 
-/* Handshakes whose SYN-ACK had to be sent again: the kernel forgets when it was first sent. */
-struct handshake_key {
-	__u8 peer[16];
-	__u8 local[16];
-	__u16 peer_port;
-	__u16 local_port;
-};
+/* How far to look for a connection in its queue: it came last, unless others came meanwhile. */
+#define QUEUE_LOOK 16
 
-struct slow_handshake {
-	__u64 started; /* microseconds, as the kernel has it */
-	__u32 synacks;
-	__u32 _pad;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct handshake_key);
-	__type(value, struct slow_handshake);
-} tcp_slow_handshakes SEC(".maps");
-
-/* From a request_sock or a sock: both begin alike. */
-static __always_inline void fill_key(struct handshake_key *key, const void *socket)
+/* What the kernel notes of a handshake: kept until accept() takes the connection. */
+static __always_inline __u64 find_request(__u64 listener, __u64 sk)
 {
-	__u16 family = READ(struct sock_common, socket, skc_family);
+	__u64 request = (__u64)READ(struct inet_connection_sock___tcp, listener,
+				    icsk_accept_queue.rskq_accept_tail);
 
-	__builtin_memset(key, 0, sizeof(*key));
-	if (family == AF_INET6) {
-		bpf_core_read(key->peer, 16, &((struct sock_common *)socket)->skc_v6_daddr);
-		bpf_core_read(key->local, 16, &((struct sock_common *)socket)->skc_v6_rcv_saddr);
-	} else {
-		bpf_core_read(key->peer, 4, &((struct sock_common *)socket)->skc_daddr);
-		bpf_core_read(key->local, 4, &((struct sock_common *)socket)->skc_rcv_saddr);
+	if (request && (__u64)READ(struct request_sock___tcp, request, sk) == sk)
+		return request;
+	request = (__u64)READ(struct inet_connection_sock___tcp, listener,
+			      icsk_accept_queue.rskq_accept_head);
+	for (int i = 0; i < QUEUE_LOOK && request; i++) {
+		if ((__u64)READ(struct request_sock___tcp, request, sk) == sk)
+			return request;
+		request = (__u64)READ(struct request_sock___tcp, request, dl_next);
 	}
-	key->peer_port = READ(struct sock_common, socket, skc_dport);
-	key->local_port = READ(struct sock_common, socket, skc_num);
-}
-
-SEC("tp_btf/tcp_retransmit_synack")
-int BPF_PROG(tcp_accept_synack, struct sock *listener, struct request_sock___tcp *request)
-{
-	struct slow_handshake slow = {};
-	struct handshake_key key;
-
-	if (!tcp_flow(listener))
-		return 0;
-	fill_key(&key, request);
-	slow.started = READ(struct tcp_request_sock___tcp, request, snt_synack);
-	slow.synacks = READ(struct request_sock___tcp, request, num_retrans) + 1;
-	bpf_map_update_elem(&tcp_slow_handshakes, &key, &slow, BPF_ANY);
 	return 0;
 }
 
-/* How long the handshake took. The kernel measures it as the connection's first round trip, unless
- * it had to send the SYN-ACK again. */
-static __always_inline void fill_handshake(struct tcp_waiting *w, struct sock *sk)
+/* How long the handshake took. Of one made with a SYN cookie nothing was noted. */
+static __always_inline void fill_handshake(struct tcp_waiting *w, __u64 listener, __u64 sk)
 {
-	struct tcp_sock___tcp *tp = tcp_sock(sk);
-	struct slow_handshake *slow;
-	struct handshake_key key;
+	__u64 request = find_request(listener, sk), sent;
 
-	if (tp && tp->srtt_us) {
-		w->handshake = (__u64)(tp->srtt_us >> 3) * 1000;
+	if (!request)
 		return;
-	}
-	fill_key(&key, sk);
-	slow = bpf_map_lookup_elem(&tcp_slow_handshakes, &key);
-	if (!slow)
-		return; /* a SYN cookie: the kernel kept nothing of it either */
-	w->synacks = slow->synacks;
-	if (slow->started)
-		w->handshake = w->established - slow->started * 1000;
-	bpf_map_delete_elem(&tcp_slow_handshakes, &key);
+	w->synacks = READ(struct request_sock___tcp, request, num_retrans);
+	sent = READ(struct tcp_request_sock___tcp, request, snt_synack) * 1000;
+	if (sent && sent < w->established)
+		w->handshake = w->established - sent;
 }
 
 static __always_inline void established(struct sock *sk, struct tcp_flow *f)
@@ -108,7 +67,7 @@ static __always_inline void established(struct sock *sk, struct tcp_flow *f)
 	w.tgid = f->tgid;
 	w.queue_length = READ(struct sock___tcp, f->listener, sk_ack_backlog);
 	w.queue_limit = READ(struct sock___tcp, f->listener, sk_max_ack_backlog);
-	fill_handshake(&w, sk);
+	fill_handshake(&w, f->listener, key);
 	fill_ends(&w.ends, sk);
 	if (bpf_map_update_elem(&tcp_waiting, &key, &w, BPF_ANY))
 		count_lost(TRACKER_TCP_ACCEPT, LOST_MAP_FULL);

@@ -62,11 +62,13 @@ static __always_inline void begin_stall(struct tcp_flow *f, enum tcp_loss_kind k
 static __always_inline void end_stall(struct sock *sk, struct tcp_flow *f)
 {
 	struct tcp_stall *s = &f->stall;
+	__u64 duration = bpf_ktime_get_ns() - s->start;
 	struct tcp_loss_event *e;
 
-	/* The kernel may take fright, and see that nothing was lost before it sent anything again. */
-	if (s->retransmits) {
-		e = new_event(sk, f, s->start, bpf_ktime_get_ns() - s->start, s->kind);
+	/* The kernel may take fright: then nothing was sent again, or what had been sent was only late,
+	 * or in another order, which is soon over. */
+	if (s->retransmits && s->verdict != TCP_LATE && duration >= config.wait_threshold_ns) {
+		e = new_event(sk, f, s->start, duration, s->kind);
 		if (e) {
 			e->bytes = s->bytes;
 			e->retransmits = s->retransmits;
@@ -108,6 +110,16 @@ static __always_inline void begin_probe(struct sock *sk, struct tcp_sock___tcp *
 	f->stall.end_seq = tp->snd_nxt;
 }
 
+/* What a segment says of when it was sent, for the peer to give back. */
+static __always_inline __u32 timestamp(struct tcp_sock___tcp *tp, struct sk_buff___tcp *skb)
+{
+	__u64 unit = 1000000;
+
+	if (bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts))
+		unit = 1000;
+	return skb->skb_mstamp_ns / unit + tp->tsoffset;
+}
+
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
 {
@@ -122,6 +134,8 @@ int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
 		else
 			begin_probe(sk, tp, f);
 	}
+	if (!f->stall.retransmits)
+		f->stall.sent_at = timestamp(tp, skb);
 	f->stall.retransmits++;
 	f->stall.bytes += skb->len;
 	if (f->stall.backoff < tp->inet_conn.icsk_backoff)
@@ -129,7 +143,36 @@ int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
 	return 0;
 }
 
+/* No operation twice, and a timestamp of ten bytes: how every kernel begins its options. */
+#define TIMESTAMP_OPTION 0x0101080a
+
+/*
+ * Was it lost, or late? The peer gives back the timestamp of what made it acknowledge more: that of
+ * the original, sent before the retransmission, if it arrived after all (RFC 3522).
+ */
+static __always_inline void judge(struct tcp_stall *s, struct tcp_sock___tcp *tp, __u64 header, __u32 ack)
+{
+	__u32 echoed;
+
+	if (s->verdict || !s->retransmits || seq_diff(ack, tp->snd_una) <= 0)
+		return;
+	s->verdict = TCP_LOST;
+	if (bpf_ntohl((__u32)read_word(header + 20)) != TIMESTAMP_OPTION)
+		return;
+	echoed = bpf_ntohl((__u32)read_word(header + 28));
+	if (seq_diff(echoed, s->sent_at) < 0)
+		s->verdict = TCP_LATE;
+}
+
 /* ---- windows ---- */
+
+/*
+ * A window seldom closes at once: the last of it goes in portions, each smaller than the one before,
+ * and each used up as soon as it is told. Once used up it counts as closed until most of it is back.
+ */
+
+/* One that stays closed is told in pieces of this. */
+#define WINDOW_TOLD_NS 1000000000ULL
 
 static __always_inline void tell_window(struct sock *sk, struct tcp_flow *f, enum tcp_loss_kind kind,
 					__u64 start, __u64 end)
@@ -155,17 +198,6 @@ static __always_inline bool is_filled(struct tcp_sock___tcp *tp, __s32 left)
 	return left < (__s32)tp->inet_conn.icsk_ack.rcv_mss;
 }
 
-/* It is open again since the read that made room. */
-static __always_inline void window_opened(struct sock *sk, struct tcp_flow *f, __u64 now)
-{
-	__u64 end = f->last_read > f->window_filled ? f->last_read : now;
-
-	if (f->window_closed)
-		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, end);
-	f->window_filled = 0;
-	f->window_closed = 0;
-}
-
 /* The current thread has read from it; the peer is told of the room after this. */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(tcp_loss_read, struct sock *sk)
@@ -180,8 +212,6 @@ int BPF_PROG(tcp_loss_read, struct sock *sk)
 		tp = tcp_sock(sk);
 		if (tp && is_filled(tp, window_left(tp)))
 			f->window_closed = 1;
-		else
-			window_opened(sk, f, bpf_ktime_get_ns());
 		f->last_read = bpf_ktime_get_ns();
 	}
 	id = bpf_get_current_pid_tgid();
@@ -190,37 +220,79 @@ int BPF_PROG(tcp_loss_read, struct sock *sk)
 	return 0;
 }
 
+/* `left` of our window when a segment arrives, which ends at `end_seq`. */
 static __always_inline void own_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
 				       __u32 end_seq)
 {
-	__s32 left = window_left(tp);
+	__s32 left = window_left(tp), length = seq_diff(end_seq, tp->rcv_nxt);
 
-	if (f->window_filled) {
-		if (!is_filled(tp, left))
-			window_opened(sk, f, bpf_ktime_get_ns());
-		else if (f->last_read > f->window_filled)
-			f->window_closed = 1;
+	if (left > (__s32)f->window_most)
+		f->window_most = left;
+	if (f->window_filled && left >= (__s32)(f->window_most / 2)) {
+		/* Open again, since the read that made room. */
+		if (f->window_closed)
+			tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, f->last_read);
+		f->window_filled = 0;
+	} else if (f->window_closed && f->last_read - f->window_filled > WINDOW_TOLD_NS) {
+		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, f->last_read);
+		f->window_filled = f->last_read;
 	}
-	/* What this segment leaves of it. */
-	left -= seq_diff(end_seq, tp->rcv_nxt);
-	if (!f->window_filled && seq_diff(end_seq, tp->rcv_nxt) > 0 && is_filled(tp, left))
-		f->window_filled = bpf_ktime_get_ns();
+	if (!f->window_filled) {
+		f->window_closed = 0;
+		if (length > 0 && is_filled(tp, left - length))
+			f->window_filled = bpf_ktime_get_ns();
+	}
 }
 
+/* What the kernel says a connection is held up by: enum tcp_chrono. */
+#define CHRONO_RWND_LIMITED 2
+
+extern int CONFIG_HZ __kconfig __weak;
+
+/* Since when there has been more to send than the window has room for; 0: there is not. The kernel
+ * notes it in ticks. The last segment went just then, unless it was sent again meanwhile. */
+static __always_inline __u64 limited_since(struct tcp_sock___tcp *tp, __u64 now)
+{
+	__u64 tick, since;
+
+	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) != CHRONO_RWND_LIMITED)
+		return 0;
+	if (!CONFIG_HZ)
+		return tp->tcp_wstamp_ns < now ? tp->tcp_wstamp_ns : now;
+	tick = 1000000000 / CONFIG_HZ;
+	since = now - (__u64)((__u32)bpf_jiffies64() - tp->chrono_start) * tick;
+	if (tp->tcp_wstamp_ns > since - tick && tp->tcp_wstamp_ns < since + tick)
+		return tp->tcp_wstamp_ns;
+	return since;
+}
+
+/* An acknowledgement has arrived that says how much room there is. */
 static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
 					__u32 ack, __u32 window)
 {
+	__u32 mss = tp->mss_cache;
+	bool more, open;
+	__u64 now;
+
 	if (seq_diff(ack, tp->snd_una) < 0)
 		return; /* an old one */
-	if (window < tp->mss_cache) {
-		if (!f->peer_closed)
-			f->peer_closed = bpf_ktime_get_ns();
-	} else if (f->peer_closed) {
-		/* Nothing was held up unless there is something to send. */
-		if (tp->write_seq != tp->snd_nxt)
-			tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, bpf_ktime_get_ns());
-		f->peer_closed = 0;
+	open = window >= mss && window >= tp->max_window / 2;
+	if (open && !f->peer_closed)
+		return; /* nearly always */
+	now = bpf_ktime_get_ns();
+	more = tp->write_seq != tp->snd_nxt;
+	if (!f->peer_closed) {
+		f->peer_closed = limited_since(tp, now);
+		if (!f->peer_closed && window < mss)
+			f->peer_closed = now;
+		return;
 	}
+	if (!open && (window < mss || now - f->peer_closed < WINDOW_TOLD_NS))
+		return;
+	/* Nothing was held up unless there is something to send. */
+	if (more)
+		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
+	f->peer_closed = open ? 0 : now;
 }
 
 /* A segment has arrived, and nothing is done about it yet. */
@@ -229,8 +301,8 @@ int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
 {
 	struct tcp_flow *f = tcp_flow(sk);
 	struct tcp_sock___tcp *tp;
+	__u64 header, word;
 	__u32 ack, window;
-	__u64 header;
 
 	if (!f)
 		return 0;
@@ -238,11 +310,15 @@ int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
 	if (!tp)
 		return 0;
 	/* The header's acknowledgement, flags and window; the end of its data from the kernel's notes. */
-	header = read_word((__u64)skb->data + 8);
-	ack = bpf_ntohl((__u32)header);
-	window = bpf_ntohs(header >> 48) << BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
-	if (f->stall.kind && !f->stall.recovering && seq_diff(ack, f->stall.end_seq) >= 0)
-		end_stall(sk, f);
+	header = (__u64)skb->data;
+	word = read_word(header + 8);
+	ack = bpf_ntohl((__u32)word);
+	window = bpf_ntohs(word >> 48) << BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
+	if (f->stall.kind) {
+		judge(&f->stall, tp, header, ack);
+		if (!f->stall.recovering && seq_diff(ack, f->stall.end_seq) >= 0)
+			end_stall(sk, f);
+	}
 	peer_window(sk, tp, f, ack, window);
 	own_window(sk, tp, f, read_word((__u64)skb->cb) >> 32);
 	return 0;
@@ -268,7 +344,8 @@ int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
 		end_stall(sk, f);
 	now = bpf_ktime_get_ns();
 	if (f->window_filled && f->window_closed)
-		window_opened(sk, f, now);
+		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, f->last_read);
+	f->window_filled = 0;
 	if (f->peer_closed)
 		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
 	f->peer_closed = 0;
@@ -309,18 +386,15 @@ static __always_inline __u8 reset_reason(__u64 reason)
 {
 	if (RESET_IS(reason, TCP_ABORT_ON_CLOSE))
 		return TCP_REASON_ABORT_ON_CLOSE;
-	if (RESET_IS(reason, TCP_ABORT_ON_LINGER))
-		return TCP_REASON_ABORT_ON_LINGER;
+	if (RESET_IS(reason, TCP_ABORT_ON_LINGER) || RESET_IS(reason, TCP_STATE) ||
+	    RESET_IS(reason, TCP_DISCONNECT_WITH_DATA))
+		return TCP_REASON_ABORTED;
 	if (RESET_IS(reason, TCP_ABORT_ON_DATA))
 		return TCP_REASON_ABORT_ON_DATA;
 	if (RESET_IS(reason, TCP_ABORT_ON_MEMORY))
 		return TCP_REASON_ABORT_ON_MEMORY;
 	if (RESET_IS(reason, TCP_KEEPALIVE_TIMEOUT))
 		return TCP_REASON_KEEPALIVE_TIMEOUT;
-	if (RESET_IS(reason, TCP_DISCONNECT_WITH_DATA))
-		return TCP_REASON_DISCONNECT;
-	if (RESET_IS(reason, TCP_STATE))
-		return TCP_REASON_STATE;
 	return TCP_REASON_OTHER;
 }
 

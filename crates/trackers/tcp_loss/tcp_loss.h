@@ -27,12 +27,10 @@ enum tcp_loss_reason {
 	TCP_REASON_NONE,
 	TCP_REASON_OTHER,
 	TCP_REASON_ABORT_ON_CLOSE, /* closed with data that was not read */
-	TCP_REASON_ABORT_ON_LINGER, /* closed with a linger time of 0 */
+	TCP_REASON_ABORTED,	   /* closed with a linger time of 0, or disconnected */
 	TCP_REASON_ABORT_ON_DATA,  /* data came after it was closed */
 	TCP_REASON_ABORT_ON_MEMORY,
 	TCP_REASON_KEEPALIVE_TIMEOUT,
-	TCP_REASON_DISCONNECT,
-	TCP_REASON_STATE,
 	TCP_REASON_RECEIVE_BUFFER,
 	TCP_REASON_PROTOCOL_MEMORY,
 	TCP_REASON_BACKLOG,

@@ -24,6 +24,10 @@ pub(crate) fn tables() -> BTreeMap<String, Table> {
     let mut found = BTreeMap::new();
     for tracker in ALL {
         for statement in tracker.sql().split(';') {
+            if let Some((name, column)) = added(statement) {
+                let table: &mut Table = found.get_mut(name).expect("a table that was created");
+                table.columns.push(column);
+            }
             let Some((name, body)) = created(statement) else { continue };
             let columns = body.lines().filter_map(column).collect();
             let table = Table { tracker: tracker.name(), columns };
@@ -39,6 +43,15 @@ fn created(statement: &str) -> Option<(&str, &str)> {
     let (name, rest) = rest.split_once("{on_cluster}").expect("tables are created on the cluster");
     let (body, _) = rest.split_once("\n) ENGINE").expect("a table has an engine");
     Some((name, body))
+}
+
+/// The column that a statement adds to a table. Wherever it stands there, decoders write it last: they
+/// name their columns.
+fn added(statement: &str) -> Option<(&str, Column)> {
+    let (_, rest) = statement.split_once("ALTER TABLE ")?;
+    let (name, rest) = rest.split_once("{on_cluster}").expect("tables are altered on the cluster");
+    let (_, line) = rest.split_once("ADD COLUMN IF NOT EXISTS ")?;
+    Some((name, column(line.split(" AFTER").next()?)?))
 }
 
 fn column(line: &str) -> Option<Column> {

@@ -1,13 +1,18 @@
 //! Late accepts, slow handshakes, full queues.
 
-use std::net::TcpListener;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::wire::{ACK, Family, SYN_ACK};
+use libbpf_rs::{MapCore as _, MapHandle};
+
+use super::wire::{ACK, Family, SYN, Wire};
 use super::{MS, assert_close, connect, elapsed_since, listen, row, rows, settle, watched};
-use crate::watcher::monotonic;
+use crate::support::Row;
+use crate::watcher::{Watcher, monotonic};
+use crate::workload::eventually;
 
 #[test]
 fn a_late_accept_is_time_in_the_queue() {
@@ -27,5 +32,175 @@ fn a_late_accept_is_time_in_the_queue() {
         assert_eq!((row.u64("queue_length"), row.u64("synack_retransmits")), (1, 0));
         assert_eq!(row.u64("pid"), u64::from(std::process::id()));
     }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_lost_acknowledgement_makes_a_long_handshake() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let listener = listen(&wire, family);
+        let (ours, theirs) = (wire.sent(&wire.client).len(), wire.sent(&wire.server).len());
+        wire.lose(&wire.client, ACK, 0, 1);
+        let _client = connect(&wire, listener.local_addr().unwrap());
+        let (server, _) = listener.accept().unwrap();
+        let first = wire.sent(&wire.server)[theirs].time;
+        let acks = wire.sent(&wire.client).split_off(ours);
+        let ack = acks.iter().find(|packet| packet.flags & 0x12 == 0x10 && !packet.lost).unwrap();
+        let row = row(&mut watcher, "tcp_accept", server.local_addr().unwrap());
+        assert_close(row.u64("handshake_ns"), ack.time - first, "the handshake");
+        assert!(row.u64("handshake_ns") > 900 * MS, "a second until it is sent again");
+        assert_eq!(row.u64("synack_retransmits"), 1);
+        assert!(row.u64("queue_ns") < 20 * MS, "{row:?}");
+    }
+    watcher.assert_nothing_lost();
+}
+
+/// A socket that listens, and a thread in its namespace that goes on living: of a listener's
+/// namespace its thread tells.
+fn with_listener<T>(
+    wire: &Wire,
+    family: Family,
+    prepare: impl FnOnce() + Send,
+    what: impl FnOnce(&TcpListener) -> T,
+) -> T {
+    let address = SocketAddr::new(wire.server.address(family), 0);
+    let (give, take) = mpsc::channel();
+    let (finish, finished) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            wire.server.within(move || {
+                prepare();
+                give.send(TcpListener::bind(address).unwrap()).unwrap();
+                let _ = finished.recv();
+            });
+        });
+        let result = what(&take.recv().unwrap());
+        drop(finish);
+        result
+    })
+}
+
+/// Reads the listening sockets, and finds this one's rows.
+fn listener_rows(watcher: &mut Watcher, local: SocketAddr) -> Vec<Row> {
+    watcher.session.tell_listeners().unwrap();
+    rows(watcher, "tcp_listener", local)
+}
+
+#[test]
+fn a_full_queue_makes_clients_try_again() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let wire = &wire;
+        with_listener(
+            wire,
+            family,
+            || (),
+            |listener| {
+                let local = listener.local_addr().unwrap();
+                // SAFETY: the descriptor is open; a socket that listens may be told again.
+                assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+                listener_rows(&mut watcher, local);
+                let _two = [connect(wire, local), connect(wire, local)];
+                let (late, took) = thread::scope(|scope| {
+                    let late = scope.spawn(move || {
+                        let start = monotonic();
+                        (connect(wire, local), elapsed_since(start))
+                    });
+                    thread::sleep(Duration::from_millis(300));
+                    let _accepted = [listener.accept().unwrap(), listener.accept().unwrap()];
+                    late.join().unwrap()
+                });
+                assert!(took > 900 * MS, "the queue was full: {took}");
+                let address = late.local_addr().unwrap();
+                let attempt = row(&mut watcher, "tcp_connect", address);
+                assert_close(attempt.u64("duration_ns"), took, "connecting");
+                assert_eq!(
+                    (attempt.text("outcome"), attempt.u64("syn_retransmits")),
+                    ("connected", 1)
+                );
+                let retry = row(&mut watcher, "tcp_loss", address);
+                assert_eq!(retry.text("kind"), "syn_retry");
+                assert_close(retry.u64("duration_ns"), took, "connecting again");
+
+                let told = listener_rows(&mut watcher, local);
+                let sum = |column| told.iter().map(|row| row.u64(column)).sum::<u64>();
+                assert_eq!(
+                    (sum("overflows"), sum("drops"), sum("syn_cookies")),
+                    (1, 1, 0),
+                    "{told:?}"
+                );
+                let longest = told.iter().map(|row| row.u64("queue_length")).max();
+                assert_eq!(
+                    (longest, told[0].u64("queue_limit")),
+                    (Some(2), 1),
+                    "it holds one more"
+                );
+            },
+        );
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn cookies_are_counted() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let always = || std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
+        with_listener(&wire, family, always, |listener| {
+            let local = listener.local_addr().unwrap();
+            listener_rows(&mut watcher, local);
+            let _client = connect(&wire, local);
+            let (server, _) = listener.accept().unwrap();
+            let told = listener_rows(&mut watcher, local);
+            let cookies: u64 = told.iter().map(|row| row.u64("syn_cookies")).sum();
+            assert_eq!(cookies, 1, "{told:?}");
+            let row = row(&mut watcher, "tcp_accept", server.local_addr().unwrap());
+            assert_eq!(row.u64("handshake_ns"), 0, "not known, rather than guessed");
+        });
+    }
+}
+
+#[test]
+fn sockets_that_listen_before_they_are_watched_are_found() {
+    let watcher = &mut Watcher::new();
+    let wire = Wire::new();
+    let listener = listen(&wire, Family::V4);
+    watcher.watch(std::process::id());
+    let _client = connect(&wire, listener.local_addr().unwrap());
+    let (server, _) = listener.accept().unwrap();
+    row(watcher, "tcp_accept", server.local_addr().unwrap());
+    assert_eq!(listener_rows(watcher, listener.local_addr().unwrap()).len(), 1);
+}
+
+/// This process's maps of a name.
+fn maps(name: &str) -> Vec<MapHandle> {
+    let ids = std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(|entry| {
+        let info = std::fs::read_to_string(entry.ok()?.path()).ok()?;
+        info.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse().ok())
+    });
+    let ids: std::collections::BTreeSet<u32> = ids.collect();
+    let handles = ids.into_iter().map(|id| MapHandle::from_map_id(id).unwrap());
+    handles.filter(|map| map.name() == name).collect()
+}
+
+#[test]
+fn handshakes_that_fail_leave_nothing() {
+    let (mut watcher, wire) = watched();
+    let listener = listen(&wire, Family::V4);
+    let address = listener.local_addr().unwrap();
+    // Nobody's acknowledgements arrive: half-open, until the clients give up.
+    wire.lose(&wire.client, ACK, 0, 1_000);
+    let clients: Vec<TcpStream> = (0..20).map(|_| connect(&wire, address)).collect();
+    settle();
+    drop(clients);
+    wire.lose(&wire.client, ACK | SYN, 0, 0);
+    let entries = |name: &str| maps(name).iter().map(|map| map.keys().count()).sum::<usize>();
+    assert_eq!(maps("tcp_waiting").len(), 1);
+    assert_eq!(entries("tcp_waiting"), 0, "nobody waits for accept");
+    assert_eq!(entries("tcp_listeners"), 1);
+    drop(listener);
+    eventually("the listener is forgotten", || (entries("tcp_listeners") == 0).then_some(()));
+    watcher.drain();
     watcher.assert_nothing_lost();
 }

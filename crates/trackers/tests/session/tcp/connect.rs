@@ -1,22 +1,170 @@
 //! Connections made and not made.
 
-use super::wire::Family;
-use super::{assert_close, connect, elapsed_since, listen, row, watched};
-use crate::watcher::monotonic;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage};
+
+use super::wire::{Family, SYN, Wire};
+use super::{MS, assert_close, connect, elapsed_since, gettid, listen, rows, set_option, watched};
+use crate::support::Row;
+use crate::watcher::{Watcher, monotonic};
+
+/// A socket at the client's end, not connected yet.
+fn socket(wire: &Wire, family: Family, flags: SockFlag) -> TcpStream {
+    let family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    let make = || nix::sys::socket::socket(family, SockType::Stream, flags, None);
+    TcpStream::from(wire.client.within(make).unwrap())
+}
+
+fn connect_to(socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
+    let to = SockaddrStorage::from(to);
+    Ok(nix::sys::socket::connect(socket.as_raw_fd(), &to)?)
+}
+
+/// The last attempt to connect to a peer.
+#[track_caller]
+fn attempt(watcher: &mut Watcher, peer: SocketAddr) -> Row {
+    watcher.drain();
+    let peer = peer.to_string();
+    let attempts = watcher.rows.iter().filter(|row| row.table == "tcp_connect");
+    let last = attempts.filter(|row| row.text("peer") == peer).next_back();
+    let row = last.unwrap_or_else(|| panic!("no attempt to connect to {peer}")).clone();
+    assert_eq!((row.u64("pid"), row.u64("tid")), (u64::from(std::process::id()), gettid()));
+    row
+}
+
+/// A port at the server's end on which nobody listens.
+fn closed_port(wire: &Wire, family: Family) -> SocketAddr {
+    listen(wire, family).local_addr().unwrap()
+}
 
 #[test]
-fn a_connection_has_its_time_and_its_thread() {
+fn made() {
     let (mut watcher, wire) = watched();
     for family in Family::BOTH {
         let listener = listen(&wire, family);
+        let client = socket(&wire, family, SockFlag::empty());
         let start = monotonic();
-        let client = connect(&wire, listener.local_addr().unwrap());
+        connect_to(&client, listener.local_addr().unwrap()).unwrap();
         let took = elapsed_since(start);
-        let row = row(&mut watcher, "tcp_connect", client.local_addr().unwrap());
+        let row = attempt(&mut watcher, listener.local_addr().unwrap());
         assert_close(row.u64("duration_ns"), took, "connecting");
-        assert_eq!(row.text("peer"), listener.local_addr().unwrap().to_string());
+        assert_eq!(row.text("local"), client.local_addr().unwrap().to_string());
         assert_eq!((row.text("outcome"), row.u64("syn_retransmits")), ("connected", 0));
-        assert_eq!(row.u64("pid"), u64::from(std::process::id()));
     }
     watcher.assert_nothing_lost();
+}
+
+#[test]
+fn refused() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let to = closed_port(&wire, family);
+        let client = socket(&wire, family, SockFlag::empty());
+        let start = monotonic();
+        let error = connect_to(&client, to).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let row = attempt(&mut watcher, to);
+        assert_close(row.u64("duration_ns"), elapsed_since(start), "until it was refused");
+        assert_eq!(row.text("outcome"), "refused");
+        assert!(!row.text("local").ends_with(":0"), "{row:?}");
+    }
+    assert!(watcher.rows.iter().all(|row| row.table != "tcp_loss"), "it is told once");
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn silence() {
+    let (mut watcher, wire) = watched();
+    wire.lose(&wire.client, SYN, 0, 1_000);
+    for family in Family::BOTH {
+        let to = closed_port(&wire, family);
+        let client = socket(&wire, family, SockFlag::empty());
+        set_option(&client, libc::IPPROTO_TCP, libc::TCP_SYNCNT, 1);
+        set_option(&client, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1_500);
+        let start = monotonic();
+        let error = connect_to(&client, to).unwrap_err();
+        let took = elapsed_since(start);
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let row = attempt(&mut watcher, to);
+        assert_close(row.u64("duration_ns"), took, "until the kernel gave up");
+        assert_eq!((row.text("outcome"), row.u64("syn_retransmits")), ("timed_out", 1));
+        let local: SocketAddr = row.text("local").parse().unwrap();
+        let [retry] = <[Row; 1]>::try_from(rows(&mut watcher, "tcp_loss", local)).unwrap();
+        assert_eq!(retry.text("kind"), "syn_retry");
+        assert_close(retry.u64("duration_ns"), took, "trying again");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn given_up() {
+    let (mut watcher, wire) = watched();
+    wire.lose(&wire.client, SYN, 0, 1_000);
+    for family in Family::BOTH {
+        let to = closed_port(&wire, family);
+        let client = socket(&wire, family, SockFlag::SOCK_NONBLOCK);
+        let start = monotonic();
+        let error = connect_to(&client, to).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINPROGRESS));
+        thread::sleep(Duration::from_millis(200));
+        drop(client);
+        let row = attempt(&mut watcher, to);
+        assert_close(row.u64("duration_ns"), elapsed_since(start), "until it was closed");
+        assert_eq!(row.text("outcome"), "interrupted");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn out_of_reach() {
+    let (mut watcher, wire) = watched();
+    wire.server.within(|| {
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+        std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+    });
+    for (family, net, via) in
+        [(Family::V4, "10.78.0.0/24", "10.77.0.2"), (Family::V6, "fd78::/64", "fd77::2")]
+    {
+        wire.client.ip(&format!("route add {net} via {via}"));
+        wire.server.ip(&format!("route add unreachable {net}"));
+        let host = if family == Family::V4 { "10.78.0.1:80" } else { "[fd78::1]:80" };
+        let to = host.parse().unwrap();
+        let client = socket(&wire, family, SockFlag::empty());
+        let start = monotonic();
+        connect_to(&client, to).unwrap_err();
+        let took = elapsed_since(start);
+        let row = attempt(&mut watcher, to);
+        assert_close(row.u64("duration_ns"), took, "until a router said so");
+        assert_eq!(row.text("outcome"), "unreachable");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn again_and_again() {
+    let (mut watcher, wire) = watched();
+    let listener = listen(&wire, Family::V4);
+    let to = listener.local_addr().unwrap();
+    let mut last = 0;
+    for pause in [0, 150, 40] {
+        thread::sleep(Duration::from_millis(pause));
+        let now = monotonic();
+        let client = connect(&wire, to);
+        let [row] =
+            <[Row; 1]>::try_from(rows(&mut watcher, "tcp_connect", client.local_addr().unwrap()))
+                .unwrap();
+        let expected = if last == 0 { 0 } else { now - last };
+        assert_close(row.u64("reconnect_ns"), expected, "since the one before");
+        assert_eq!(row.u64("reconnect_ns") == 0, last == 0);
+        last = now;
+    }
+    assert!(last > 190 * MS);
 }

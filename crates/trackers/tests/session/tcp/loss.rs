@@ -2,18 +2,51 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread;
 
-use super::wire::{DATA, Family, Packet};
-use super::{assert_close, connected, row, settle, watched};
+use super::wire::{DATA, Family, Packet, SYN, Wire};
+use super::{MS, assert_close, connect, connected, elapsed_since, listen, row, settle, watched};
+use crate::watcher::monotonic;
 
-/// From when the first lost segment was sent until its last byte was acknowledged.
-fn lost_time(sent: &[Packet], answers: &[Packet]) -> u64 {
-    let lost = sent.iter().find(|packet| packet.lost).expect("a loss");
-    let answer = answers
-        .iter()
-        .find(|answer| answer.time > lost.time && answer.acknowledges(lost.end()))
-        .expect("an acknowledgement");
-    answer.time - lost.time
+/// What both ends have sent since `before`.
+struct Log {
+    sent: Vec<Packet>,
+    answers: Vec<Packet>,
+}
+
+impl Log {
+    fn start(wire: &Wire) -> (usize, usize) {
+        (wire.sent(&wire.client).len(), wire.sent(&wire.server).len())
+    }
+
+    fn since(wire: &Wire, before: (usize, usize)) -> Self {
+        Log {
+            sent: wire.sent(&wire.client).split_off(before.0),
+            answers: wire.sent(&wire.server).split_off(before.1),
+        }
+    }
+
+    fn lost(&self) -> &Packet {
+        self.sent.iter().find(|packet| packet.lost).expect("a loss")
+    }
+
+    /// From when the first lost segment was sent until this was acknowledged.
+    fn until(&self, seq: u32) -> u64 {
+        let lost = self.lost();
+        let answers = &mut self.answers.iter();
+        let answer = answers.find(|answer| answer.time > lost.time && answer.acknowledges(seq));
+        answer.expect("an acknowledgement").time - lost.time
+    }
+
+    /// Everything that had been sent when the lost segment was sent again.
+    fn flight_end(&self) -> u32 {
+        let lost = self.lost();
+        let again = self.sent.iter().find(|sent| sent.seq == lost.seq && sent.time > lost.time);
+        let again = again.expect("it is sent again").time;
+        let flight = self.sent.iter().filter(|packet| packet.time < again);
+        let ends = flight.map(|packet| packet.end().wrapping_sub(lost.seq) as i32);
+        lost.seq.wrapping_add(ends.max().expect("a flight") as u32)
+    }
 }
 
 /// So that the kernel knows how long a round trip is.
@@ -27,23 +60,90 @@ fn talk(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 #[test]
-fn the_last_segment_lost_is_a_tail_loss_probe() {
+fn the_last_segment_is_a_tail_loss_probe() {
     let (mut watcher, wire) = watched();
     for family in Family::BOTH {
         let (mut client, mut server) = connected(&wire, family);
         talk(&mut client, &mut server);
-        let before = (wire.sent(&wire.client).len(), wire.sent(&wire.server).len());
+        let before = Log::start(&wire);
         wire.lose(&wire.client, DATA, 0, 1);
         client.write_all(b"lost").unwrap();
         server.read_exact(&mut [0; 4]).unwrap();
         settle();
-        let lost =
-            lost_time(&wire.sent(&wire.client)[before.0..], &wire.sent(&wire.server)[before.1..]);
+        let log = Log::since(&wire, before);
         let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
         assert_eq!(row.text("kind"), "tail_loss_probe");
-        assert_close(row.u64("duration_ns"), lost, "until it was acknowledged");
+        assert_close(row.u64("duration_ns"), log.until(log.lost().end()), "the stall");
         assert_eq!((row.u64("retransmits"), row.u64("bytes")), (1, 4));
         assert_eq!(row.text("peer"), server.local_addr().unwrap().to_string());
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn one_in_the_middle_is_a_fast_retransmit() {
+    let (mut watcher, wire) = watched();
+    // Slow enough that a round trip is some milliseconds: 1,500 bytes take 3 ms.
+    wire.client.tc("qdisc add dev wire root tbf rate 4mbit burst 3000 limit 1000000");
+    for family in Family::BOTH {
+        let (mut client, mut server) = connected(&wire, family);
+        talk(&mut client, &mut server);
+        let before = Log::start(&wire);
+        wire.lose(&wire.client, DATA, 5, 1);
+        let bytes = 60_000;
+        thread::scope(|scope| {
+            scope.spawn(|| client.write_all(&vec![1; bytes]).unwrap());
+            server.read_exact(&mut vec![0; bytes]).unwrap();
+        });
+        settle();
+        let log = Log::since(&wire, before);
+        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        assert_eq!(row.text("kind"), "fast_retransmit");
+        let stall = log.until(log.flight_end());
+        assert!(stall > 10 * MS, "a stall that can be told from none: {stall}");
+        assert_close(row.u64("duration_ns"), stall, "the stall");
+        assert_eq!((row.u64("retransmits"), row.u64("backoff")), (1, 0));
+        assert_eq!(row.u64("bytes"), u64::from(log.lost().len));
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn the_same_one_again_and_again_is_a_timeout_with_backoff() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let (mut client, mut server) = connected(&wire, family);
+        talk(&mut client, &mut server);
+        let before = Log::start(&wire);
+        // The segment, the probe, and what two timeouts send.
+        wire.lose(&wire.client, DATA, 0, 4);
+        client.write_all(b"lost").unwrap();
+        server.read_exact(&mut [0; 4]).unwrap();
+        settle();
+        let log = Log::since(&wire, before);
+        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        assert_eq!(row.text("kind"), "rto");
+        let stall = log.until(log.lost().end());
+        assert!(stall > 1_200 * MS, "{stall}");
+        assert_close(row.u64("duration_ns"), stall, "the stall");
+        assert_eq!((row.u64("retransmits"), row.u64("backoff")), (4, 2), "{row:?}");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn the_first_of_all_is_a_syn_retry() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let listener = listen(&wire, family);
+        wire.lose(&wire.client, SYN, 0, 1);
+        let start = monotonic();
+        let client = connect(&wire, listener.local_addr().unwrap());
+        let took = elapsed_since(start);
+        assert!(took > 900 * MS);
+        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        assert_eq!((row.text("kind"), row.u64("retransmits")), ("syn_retry", 1));
+        assert_close(row.u64("duration_ns"), took, "connecting");
     }
     watcher.assert_nothing_lost();
 }

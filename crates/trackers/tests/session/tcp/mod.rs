@@ -4,9 +4,13 @@
 mod accept;
 mod connect;
 mod loss;
+mod quiet;
+mod resets;
+mod windows;
 mod wire;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::support::Row;
@@ -54,7 +58,7 @@ fn connected(wire: &Wire, family: Family) -> (TcpStream, TcpStream) {
 
 /// Some time in which what is on its way may arrive.
 fn settle() {
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 /// All rows of a table about a local address, oldest first.
@@ -73,6 +77,27 @@ fn row(watcher: &mut Watcher, table: &str, local: SocketAddr) -> Row {
     let found = rows(watcher, table, local);
     let [row] = <[Row; 1]>::try_from(found).unwrap_or_else(|rows| panic!("one row, not {rows:#?}"));
     row
+}
+
+/// Sets a number among a socket's options.
+fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) {
+    // SAFETY: the descriptor is open, and the value is an int of the size it states.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn gettid() -> u64 {
+    // SAFETY: it has no arguments and cannot fail.
+    let tid = unsafe { libc::gettid() };
+    tid as u64
 }
 
 fn elapsed_since(start: u64) -> u64 {

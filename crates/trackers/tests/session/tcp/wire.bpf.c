@@ -126,7 +126,8 @@ int wire(struct __sk_buff *skb)
 	else
 		kind = packet->len ? DATA : ACK;
 	packet->lost = loses(skb->ifindex, kind);
-	return packet->lost ? TC_ACT_SHOT : TC_ACT_OK;
+	/* Of one that is dropped (TC_ACT_SHOT) the sender hears, and it counts as not sent. */
+	return packet->lost ? TC_ACT_STOLEN : TC_ACT_OK;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -11,6 +11,7 @@ use std::thread;
 use libbpf_rs::{
     MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, TC_EGRESS, TcHookBuilder,
 };
+use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns};
 
 /// Kinds of segments, as in `wire.bpf.c`.
@@ -131,14 +132,6 @@ fn compile() -> Object {
     open.load().expect("these tests load BPF programs and need root")
 }
 
-fn interface(name: &str) -> u32 {
-    let name = std::ffi::CString::new(name).expect("no zeros");
-    // SAFETY: a C string that outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    assert_ne!(index, 0, "the interface is there");
-    index
-}
-
 impl Wire {
     pub(super) fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -149,7 +142,9 @@ impl Wire {
         for name in [&client, &server] {
             run("ip", &format!("netns add {name}"));
         }
-        run("ip", &format!("link add wire netns {client} type veth peer name wire netns {server}"));
+        // Their numbers tell them apart; without them each would be the first of its namespace.
+        let link = format!("link add wire index 1001 netns {client} type veth");
+        run("ip", &format!("{link} peer name wire index 1002 netns {server}"));
         let program = object.progs_mut().next().expect("a program").as_fd().as_raw_fd();
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name).expect("a map");
@@ -208,7 +203,7 @@ fn end(name: String, host: u8, program: i32) -> End {
     let namespace = File::open(format!("/run/netns/{name}")).expect("ip has just made it");
     let mut end = End { name, namespace, interface: 0, host };
     end.interface = end.within(|| {
-        let index = interface("wire");
+        let index = if_nametoindex("wire").expect("the interface is there");
         // SAFETY: the object, and with it the program, outlives this call.
         let program = unsafe { BorrowedFd::borrow_raw(program) };
         let mut hook = TcHookBuilder::new(program).ifindex(index as i32).hook(TC_EGRESS);

@@ -1,0 +1,103 @@
+//! A reader that comes late.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use super::wire::{Family, Packet};
+use super::{
+    MS, assert_close, connect, elapsed_since, gettid, listen, rows, set_option, settle, watched,
+};
+use crate::support::Row;
+use crate::watcher::{Watcher, monotonic};
+
+const SEGMENT: i32 = 1_400;
+const LATE: Duration = Duration::from_millis(400);
+
+/// The longest time from when the sender had used up the window, but for less than a segment, until
+/// most of it was back. The last of a window comes in small portions, which are used up at once.
+fn closed(sent: &[Packet], answers: &[Packet]) -> u64 {
+    let answers: Vec<_> = answers.iter().filter(|packet| packet.flags & 0x02 == 0).collect();
+    let most = answers.iter().map(|packet| packet.window).max().expect("a window");
+    let mut all: Vec<_> = answers.iter().map(|packet| (**packet, true)).collect();
+    all.extend(sent.iter().filter(|packet| packet.len > 0).map(|packet| (*packet, false)));
+    all.sort_by_key(|(packet, _)| packet.time);
+    let (mut edge, mut since, mut longest) = (None, None, 0);
+    for (packet, answer) in all {
+        let Some(limit) = edge else {
+            edge = answer.then(|| packet.ack.wrapping_add(packet.window));
+            continue;
+        };
+        if !answer && (limit.wrapping_sub(packet.end()) as i32) < SEGMENT {
+            since.get_or_insert(packet.time);
+        }
+        if answer {
+            edge = Some(packet.ack.wrapping_add(packet.window));
+            if packet.window > most / 2 {
+                let start = since.take().unwrap_or(packet.time);
+                longest = longest.max(packet.time - start);
+            }
+        }
+    }
+    longest
+}
+
+/// The longest stall of a connection's end; the others are shorter than what can be told apart.
+#[track_caller]
+fn longest(watcher: &mut Watcher, local: SocketAddr, kind: &str) -> Row {
+    let mut rows = rows(watcher, "tcp_loss", local);
+    rows.retain(|row| row.text("kind") == kind);
+    rows.sort_by_key(|row| row.u64("duration_ns"));
+    let longest = rows.pop().unwrap_or_else(|| panic!("no {kind}"));
+    assert!(rows.iter().all(|row| row.u64("duration_ns") < 20 * MS), "{rows:#?}");
+    longest
+}
+
+#[test]
+fn is_told_on_either_side() {
+    let (mut watcher, wire) = watched();
+    for end in [&wire.client, &wire.server] {
+        // What headers say of windows is then what they mean.
+        end.within(|| std::fs::write("/proc/sys/net/ipv4/tcp_window_scaling", "0").unwrap());
+    }
+    for family in Family::BOTH {
+        let listener = listen(&wire, family);
+        set_option(&listener, libc::SOL_SOCKET, libc::SO_RCVBUF, 65_536);
+        let mut client = connect(&wire, listener.local_addr().unwrap());
+        // There is always more to send.
+        set_option(&client, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 4 << 20);
+        let (mut server, peer) = listener.accept().unwrap();
+        let before = (wire.sent(&wire.client).len(), wire.sent(&wire.server).len());
+        let bytes = 1_000_000;
+        let (reader, late) = thread::scope(|scope| {
+            let start = monotonic();
+            scope.spawn(move || {
+                client.write_all(&vec![1; bytes]).unwrap();
+                // Open until all has arrived.
+                let _ = client.read(&mut [0]);
+            });
+            let server = &mut server;
+            let reader = scope.spawn(move || {
+                thread::sleep(LATE);
+                let late = elapsed_since(start);
+                server.read_exact(&mut vec![0; bytes]).unwrap();
+                server.shutdown(std::net::Shutdown::Write).unwrap();
+                (gettid(), late)
+            });
+            reader.join().unwrap()
+        });
+        settle();
+        let sent = wire.sent(&wire.client).split_off(before.0);
+        let seen = closed(&sent, &wire.sent(&wire.server).split_off(before.1));
+        assert!(seen > late * 2 / 3, "the wire saw the reader come late: {seen} of {late}");
+
+        let own = longest(&mut watcher, server.local_addr().unwrap(), "zero_window_local");
+        assert_close(own.u64("duration_ns"), seen, "our own window");
+        assert_eq!(own.u64("tid"), reader, "the reader is to blame");
+        let peers = longest(&mut watcher, peer, "zero_window_peer");
+        assert_close(peers.u64("duration_ns"), seen, "the peer's window");
+        assert_eq!(peers.text("peer"), own.text("local"));
+    }
+    watcher.assert_nothing_lost();
+}
