@@ -1,7 +1,7 @@
 """A small HTTP service in which every kind of wait happens that has a histogram.
 
 Says `port N` when it listens. `/sleep/MS` answers after so long, `/collect` collects garbage,
-`/spin/MS` holds the GIL for so long, `/connect/PORT` opens a connection.
+`/spin/MS` computes for so long, `/connect/PORT` opens a connection.
 """
 
 import gc
@@ -25,8 +25,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             del circles, circle
             gc.collect()
         elif what == "spin":
-            end = time.monotonic() + number / 1000
-            while time.monotonic() < end:
+            end = time.thread_time() + number / 1000
+            while time.thread_time() < end:
                 pass
         elif what == "connect":
             socket.create_connection(("127.0.0.1", number)).close()

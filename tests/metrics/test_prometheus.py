@@ -6,6 +6,8 @@ import bisect
 import concurrent.futures
 import contextlib
 import math
+import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -43,6 +45,43 @@ class Watched:
         """Nanoseconds, ascending."""
         found = self.underspan.sql(self.data, table_query.format(pid=self.pid))
         return sorted(int(row["ns"]) for row in found)
+
+
+class Cgroup:
+    """A cgroup with a CPU quota of a quarter of a CPU, v1 or v2."""
+
+    def __init__(self):
+        name = f"underspan-metrics-{os.getpid()}"
+        self.path = f"/{name}"
+        root = pathlib.Path("/sys/fs/cgroup")
+        self.v2 = (root / "cgroup.controllers").exists()
+        self.folder = (root if self.v2 else root / "cpu") / name
+
+    def __enter__(self):
+        if self.v2:
+            (self.folder.parent / "cgroup.subtree_control").write_text("+cpu")
+        self.folder.mkdir()
+        if self.v2:
+            (self.folder / "cpu.max").write_text("25000 100000")
+        else:
+            (self.folder / "cpu.cfs_period_us").write_text("100000")
+            (self.folder / "cpu.cfs_quota_us").write_text("25000")
+        return self
+
+    def __exit__(self, *_):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                return
+            time.sleep(0.05)
+
+    def add(self, pid: int) -> None:
+        (self.folder / "cgroup.procs").write_text(str(pid))
+
+    def throttled_s(self) -> float:
+        """As the kernel says."""
+        said = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
+        return int(said["throttled_usec"]) / 1e6 if self.v2 else int(said["throttled_time"]) / 1e9
 
 
 @contextlib.contextmanager
@@ -93,7 +132,9 @@ def watched(underspan, tmp_path_factory):
         nobodys,
     ]
     with contextlib.ExitStack() as stack:
+        cgroup = stack.enter_context(Cgroup())
         pid, port = stack.enter_context(service())
+        cgroup.add(pid)
         going = stack.enter_context(
             underspan.going(
                 "up", "--pid", pid, "--data", data, "--store-port", "0", "--keep-root", *options
@@ -109,6 +150,7 @@ def watched(underspan, tmp_path_factory):
         # Until nothing is on its way any more: to the store, and to Prometheus.
         time.sleep(6)
         yield Watched(
+            cgroup=cgroup,
             underspan=underspan,
             data=data,
             pid=pid,
@@ -182,6 +224,38 @@ def test_counters_are_the_rows_of_the_store(watched):
     assert slept > 2.5, "80 requests that slept 255 ms for every eight"
 
 
+def test_the_quota_held_it_back_for_as_long_as_the_kernel_says(watched):
+    kernels = watched.cgroup.throttled_s()
+    assert kernels > 0.2, "it held the GIL for more than its quota"
+    name = "container_cpu_cfs_throttled_seconds_total"
+    said = watched.natives.value(f'{name}{{job="agent",id="{watched.cgroup.path}"}}')
+    assert said == pytest.approx(kernels, abs=1e-6)
+    query = (
+        f"SELECT sum(delta) / 1e9 AS added, max(total) / 1e9 AS total FROM throttle "
+        f"WHERE metric = '{name}' AND subject = '{watched.cgroup.path}' AND status = 'read'"
+    )
+    row = watched.underspan.sql(watched.data, query)[0]
+    assert float(row["total"]) == pytest.approx(kernels, abs=1e-6)
+    # All but what there was before it was first read.
+    assert kernels - 0.5 < float(row["added"]) <= kernels + 1e-6
+    print(f"throttled: kernel {kernels:.6f} s, Prometheus {said:.6f} s, rows {row}")
+
+
+def test_a_source_that_is_not_here_is_told_from_zero(watched):
+    up = watched.classics.values('underspan_throttle_source_up{job="agent"}')
+    sources = {labels["source"]: (labels["status"], value) for labels, value in up}
+    assert set(sources) == {"ena", "ebs", "cpu", "cgroup", "softnet", "pressure", "interface", "listen"}
+    assert sources["cgroup"] == ("read", 1)
+    for name, (status, value) in sources.items():
+        assert value == (status == "read"), name
+    if sources["ena"][1] == 0:
+        assert watched.classics.values("node_ethtool_pps_allowance_exceeded") == []
+    query = "SELECT source, note FROM throttle WHERE status IN ('unsupported', 'refused')"
+    notes = {row["source"]: row["note"] for row in watched.underspan.sql(watched.data, query)}
+    for name, (status, _) in sources.items():
+        assert status == "read" or notes[name], name
+
+
 def test_both_kinds_of_scrape_went_well(watched):
     for prometheus in (watched.natives, watched.classics):
         for job, target in prometheus.targets().items():
@@ -214,3 +288,11 @@ def test_labels_are_bounded(watched):
         'count by (process) (underspan_thread_seconds_total{job="agent"})'
     )
     assert len(processes) <= 21
+
+
+def test_a_port_that_is_taken_is_said_at_once(underspan, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = underspan("agent", "--pid", "1", "--data", tmp_path / "data", "--metrics", at)
+    said.failed(at, "in use", hint="--metrics")
+    assert said.seconds < 20

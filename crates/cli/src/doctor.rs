@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use underspan_agent::{Agent, Budget, Options, Python, Watched};
+use underspan_trackers::throttle::{Reader, Source};
 use underspan_trackers::{ALL, HookStatus};
 
 use crate::watch::{SelectArgs, host_name};
@@ -87,14 +88,17 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
             Report {
                 kernel,
                 error: None,
-                trackers: trackers(agent.hooks()),
+                trackers: trackers(
+                    agent.hooks(),
+                    &agent.watched().map(|(pid, _)| pid).collect::<Vec<_>>(),
+                ),
                 processes: agent.watched().map(|(pid, watched)| process(pid, watched)).collect(),
             }
         }
         Err(error) => Report {
             kernel,
             error: Some(error.to_string()),
-            trackers: trackers(&[]),
+            trackers: trackers(&[], &[]),
             processes: Vec::new(),
         },
     };
@@ -107,7 +111,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn trackers(hooks: &[HookStatus]) -> Vec<TrackerReport> {
+fn trackers(hooks: &[HookStatus], watched: &[u32]) -> Vec<TrackerReport> {
     let report = |status: &HookStatus| HookReport {
         what: status.what,
         attached: status.outcome.as_ref().map(ToString::to_string),
@@ -121,10 +125,33 @@ fn trackers(hooks: &[HookStatus]) -> Vec<TrackerReport> {
                 question: tracker.question(),
                 runs: !hooks.is_empty()
                     && own().all(|status| status.outcome.is_some() || !status.required),
-                hooks: own().map(report).collect(),
+                hooks: match tracker.name() {
+                    // It has none, and reads files and devices.
+                    "throttle" if !hooks.is_empty() => sources(watched),
+                    _ => own().map(report).collect(),
+                },
             }
         })
         .collect()
+}
+
+/// What can be read of the host's counters: what is missing is not zero.
+fn sources(watched: &[u32]) -> Vec<HookReport> {
+    let round = Reader::new().round(0, watched);
+    let report = |source: Source| {
+        let read = round.readings.iter().filter(|reading| reading.metric.source == source).count();
+        let absent = round.absent.iter().filter(|absent| absent.source == source);
+        let why = absent.map(|absent| match &*absent.subject.name {
+            "" => format!("here: {}", absent.note),
+            name => format!("{name}: {}", absent.note),
+        });
+        HookReport {
+            what: source.name(),
+            attached: (read > 0).then(|| format!("{read} counters")),
+            failed: why.collect(),
+        }
+    };
+    Source::ALL.map(report).into()
 }
 
 fn process(pid: u32, watched: &Watched) -> ProcessReport {

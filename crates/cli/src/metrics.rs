@@ -3,10 +3,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use tokio::task::JoinHandle;
 use underspan_agent::Metrics;
 
+use crate::failure::Failure;
 use crate::watch::progress;
 
 /// A port that was taken and does not answer yet.
@@ -26,8 +26,11 @@ impl Endpoint {
             let address = listener.local_addr()?;
             Ok(Endpoint { listener, address, metrics: Metrics::default() })
         });
-        let wrong = || format!("cannot serve metrics at {address}; choose another with --metrics");
-        bound.with_context(wrong).map(Some)
+        let endpoint = bound.map_err(|error| {
+            Failure::new(format!("cannot serve metrics at {address}: {error}"))
+                .hint("name another address with --metrics HOST:PORT; port 0 takes a free one")
+        })?;
+        Ok(Some(endpoint))
     }
 
     /// Where the agent is to count.
