@@ -11,6 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use underspan_model::State;
 
+/// Trackers whose programs are an object of their own.
+const SEPARATE: [&str; 1] = ["netstack"];
+
 fn main() -> Result<()> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -26,8 +29,13 @@ fn main() -> Result<()> {
         println!("cargo:rerun-if-changed={}", file.display());
     }
 
-    let objects =
-        programs.iter().map(|file| compile(file, &out, &libbpf)).collect::<Result<Vec<_>>>()?;
+    let mut objects = Vec::new();
+    for file in &programs {
+        let object = compile(file, &out, &libbpf)?;
+        if !file.components().any(|part| SEPARATE.iter().any(|name| part.as_os_str() == *name)) {
+            objects.push(object);
+        }
+    }
     link(&objects, &out.join("underspan.bpf.o"))?;
     walkers(&source, &out);
     bindings(&headers, &source, &out)
@@ -135,8 +143,8 @@ fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
     let mut builder = bindgen::Builder::default()
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))
-        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|tcp_loss_.*|stack_end|stack_moment|unwind_.*)")
-        .allowlist_var("(UNWIND_.*|KERNEL_FRAMES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
+        .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|netstack_.*|tcp_loss_.*|stack_end|stack_moment|unwind_.*)")
+        .allowlist_var("(UNWIND_.*|NETSTACK_.*|KERNEL_FRAMES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .derive_default(true)
         .layout_tests(true)

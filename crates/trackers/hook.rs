@@ -31,6 +31,8 @@ pub enum Attach {
     Fentry(&'static str),
     /// A kernel function's return.
     Fexit(&'static str),
+    /// A hook of netfilter, in each network namespace that is looked at.
+    Netfilter(NetfilterHook),
     /// Run on request, over kernel objects of this kind.
     Iterator(&'static str),
     /// Not attached: work that a program gives a thread for when it goes back to user mode.
@@ -43,6 +45,15 @@ pub enum Attach {
     HardwareCounters,
 }
 
+/// A hook of netfilter's, and where among its users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetfilterHook {
+    /// Before routing, first of all.
+    PreRouting,
+    /// Before the transport, last of all.
+    LocalIn,
+}
+
 impl std::fmt::Display for Attach {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -50,6 +61,10 @@ impl std::fmt::Display for Attach {
             Attach::Tracepoint(name) => write!(f, "tracepoint {name}"),
             Attach::Fentry(name) => write!(f, "fentry {name}"),
             Attach::Fexit(name) => write!(f, "fexit {name}"),
+            Attach::Netfilter(NetfilterHook::PreRouting) => {
+                write!(f, "netfilter PRE_ROUTING, first")
+            }
+            Attach::Netfilter(NetfilterHook::LocalIn) => write!(f, "netfilter LOCAL_IN, last"),
             Attach::Iterator(name) => write!(f, "iterator over {name}s"),
             Attach::TaskWork => write!(f, "task work (bpf_task_work_schedule_resume)"),
             Attach::PerProcess(kind) => write!(f, "{kind}, per process"),

@@ -24,6 +24,7 @@ pub mod gc;
 pub mod gil;
 pub mod goroutine;
 pub mod ledger;
+pub mod netstack;
 pub mod offcpu;
 pub mod oncpu;
 pub mod request;
@@ -34,7 +35,7 @@ pub mod tcp_loss;
 pub mod throttle;
 
 pub use context::{Context, Measure, Thread, Timing};
-pub use hook::{Attach, Hook, HookStatus, Program};
+pub use hook::{Attach, Hook, HookStatus, NetfilterHook, Program};
 pub use observe::{Observation, RequestRead, Sample, WaitEnded, observe};
 pub use record::{
     DecodeError, Lifecycle, LifecycleKind, ProcessConfig, ThreadSnapshot, can_shed, lifecycle,
@@ -48,7 +49,7 @@ pub use session::{
 use underspan_store::Component;
 
 /// Every tracker, in the order in which they are attached and shown.
-pub static ALL: [&dyn Tracker; 12] = [
+pub static ALL: [&dyn Tracker; 13] = [
     &ledger::LedgerTracker,
     &request::RequestTracker,
     &gc::GcTracker,
@@ -60,6 +61,7 @@ pub static ALL: [&dyn Tracker; 12] = [
     &tcp_accept::TcpAcceptTracker,
     &tcp_connect::TcpConnectTracker,
     &tcp_loss::TcpLossTracker,
+    &netstack::NetstackTracker,
     &throttle::ThrottleTracker,
 ];
 
@@ -73,6 +75,11 @@ pub trait Tracker: Sync {
 
     /// What it hooks into. It runs if every hook that is `required` could be attached.
     fn hooks(&self) -> &'static [Hook];
+
+    /// Whether its programs are an object of their own, which the session does not load.
+    fn is_separate(&self) -> bool {
+        false
+    }
 
     /// Its tables, as numbered migrations.
     fn sql(&self) -> &'static str;
@@ -119,6 +126,16 @@ pub trait Decoder {
 
     /// The host's counters were read, which no event tells of.
     fn throttle(&mut self, _round: &throttle::Round, _context: &mut dyn Context, _rows: &mut Rows) {
+    }
+
+    /// The receive stack's histograms, read at `now` (monotonic): of all packets so far.
+    fn histograms(
+        &mut self,
+        _histograms: &[netstack::Histogram],
+        _now: u64,
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) {
     }
 
     /// Time passes: `now` is monotonic. Rows that were waiting for more may be written.

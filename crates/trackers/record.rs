@@ -68,6 +68,11 @@ records!(
     request_read_event,
     config,
     request_sent_event,
+    netstack_clock,
+    netstack_config,
+    netstack_histogram,
+    netstack_interface,
+    netstack_key,
     thread,
     process,
     stack_event,
@@ -93,6 +98,12 @@ pub(crate) fn read<T: Record>(bytes: &[u8]) -> Result<T, DecodeError> {
     }
     // SAFETY: there are enough bytes, and any bytes are a valid `T`.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Reads a value of a map. `None`: it is shorter.
+pub(crate) fn from_bytes<T: Record>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: there are enough bytes, and any bytes are a valid `T`.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 /// Reads what stands at an offset in a record.

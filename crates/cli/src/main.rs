@@ -6,12 +6,14 @@ use clap::{Parser, Subcommand};
 
 mod agent;
 mod beside;
+mod diff;
 mod doctor;
 mod explain;
 mod failure;
 mod flame;
 mod global;
 mod metrics;
+mod netstack;
 mod output;
 mod privileges;
 mod render;
@@ -55,8 +57,12 @@ enum Command {
     Explain(explain::Args),
     /// Flame graphs of running and waiting, also for other viewers
     Flame(Box<flame::Args>),
+    /// Two time ranges, side by side: did the fix work, by how much, per route and per cause
+    Diff(diff::Args),
     /// What every thread does, live, in the terminal; needs no store
     Top(top::Args),
+    /// How long received packets sit in the kernel, stage by stage, live; needs no store
+    Netstack(netstack::Args),
     /// Send a query to ClickHouse
     Sql(sql::Args),
     /// What can be seen here, tracker by tracker, and why not
@@ -73,7 +79,9 @@ fn main() -> ExitCode {
         Command::Requests(args) => requests::run(args, &global),
         Command::Explain(args) => explain::run(args, &global),
         Command::Flame(args) => flame::run(*args, &global),
+        Command::Diff(args) => diff::run(args, &global),
         Command::Top(args) => top::run(args, &global),
+        Command::Netstack(args) => netstack::run(args, &global),
         Command::Sql(args) => sql::run(args, &global),
         Command::Doctor(args) => doctor::run(args, &global),
     };

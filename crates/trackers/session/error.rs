@@ -43,10 +43,10 @@ pub enum Error {
     },
 }
 
-pub(super) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Says what was being done when libbpf failed.
-pub(super) trait Doing<T> {
+pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }
 

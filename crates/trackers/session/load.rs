@@ -14,7 +14,7 @@ use libbpf_rs::{
 use super::Options;
 use super::error::{Doing as _, Error, Result};
 use crate::record::{self, config};
-use crate::{ALL, Attach, HookStatus, Program, preempt, refusal};
+use crate::{ALL, Attach, HookStatus, Program, Tracker, preempt, refusal};
 
 /// The linked programs of all trackers. Aligned as libelf wants it.
 #[repr(C, align(8))]
@@ -36,7 +36,7 @@ fn is_permitted() -> bool {
 }
 
 /// What must be there before anything is loaded.
-pub(super) fn preflight() -> Result<()> {
+pub(crate) fn preflight() -> Result<()> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::NoBtf);
     }
@@ -88,6 +88,11 @@ pub(super) fn load(options: &Options, btf: &Btf<'_>) -> Result<(Object, Refused)
     }
 }
 
+/// Those whose programs are in this object.
+fn trackers() -> impl Iterator<Item = &'static dyn Tracker> {
+    ALL.into_iter().filter(|tracker| !tracker.is_separate())
+}
+
 fn try_load(
     options: &Options,
     btf: &Btf<'_>,
@@ -104,7 +109,7 @@ fn try_load(
             }
         }
     }
-    for program in ALL.iter().flat_map(|tracker| tracker.hooks()).flat_map(|hook| hook.programs) {
+    for program in trackers().flat_map(|tracker| tracker.hooks()).flat_map(|hook| hook.programs) {
         if !wanted.contains_key(program.name) {
             for mut open_program in open.progs_mut() {
                 if open_program.name() == program.name {
@@ -126,7 +131,7 @@ fn try_load(
 /// attached. A BTF tracepoint that is there can be attached, so what comes after it is not needed.
 fn wanted(btf: &Btf<'_>, refused: &Refused) -> HashMap<&'static str, bool> {
     let mut wanted = HashMap::new();
-    for hook in ALL.iter().flat_map(|tracker| tracker.hooks()) {
+    for hook in trackers().flat_map(|tracker| tracker.hooks()) {
         for program in hook.programs {
             if available(program.attach, btf).is_err() || refused.contains_key(program.name) {
                 continue;
@@ -173,7 +178,7 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
 }
 
 /// Whether the kernel has what a program attaches to.
-fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
+pub(crate) fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
     let found = match attach {
         Attach::BtfTracepoint(name) => {
             btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
@@ -185,6 +190,8 @@ fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
         Attach::TaskWork => ["bpf_task_work_schedule_resume", "bpf_task_work_schedule_resume_impl"]
             .iter()
             .any(|name| btf.type_by_name::<Func<'_>>(name).is_some()),
+        // Since Linux 6.4.
+        Attach::Netfilter(_) => btf.type_by_name::<Func<'_>>("bpf_nf_link_attach").is_some(),
         Attach::Iterator(_)
         | Attach::PerProcess(_)
         | Attach::CpuClock
@@ -202,7 +209,7 @@ pub(super) fn attach_all(
 ) -> Result<Vec<HookStatus>> {
     let mut statuses = Vec::new();
     let mut attached = HashSet::new();
-    for tracker in ALL {
+    for tracker in trackers() {
         for hook in tracker.hooks() {
             let mut failures = Vec::new();
             let mut taken = None;
@@ -253,7 +260,8 @@ fn attach_one(
     // Others attach these: when a program wants it, when they are run, when a process is watched, CPU by CPU.
     if matches!(
         candidate.attach,
-        Attach::Iterator(_)
+        Attach::Netfilter(_)
+            | Attach::Iterator(_)
             | Attach::TaskWork
             | Attach::PerProcess(_)
             | Attach::CpuClock
@@ -271,14 +279,14 @@ fn attach_one(
     program.attach().map(Some).map_err(|error| error.to_string())
 }
 
-pub(super) fn program<'o>(object: &'o Object, name: &str) -> Result<ProgramMut<'o>> {
+pub(crate) fn program<'o>(object: &'o Object, name: &str) -> Result<ProgramMut<'o>> {
     object
         .progs_mut()
         .find(|program| program.name() == name)
         .ok_or_else(|| Error::Load(format!("there is no program {name}")))
 }
 
-pub(super) fn map(object: &Object, name: &str) -> Result<MapHandle> {
+pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle> {
     let map = object
         .maps()
         .find(|map| map.name() == name)

@@ -26,9 +26,12 @@ pub use error::Error;
 
 use crate::record::{self, ProcessConfig, ThreadSnapshot, lost_reason, tracker_id};
 use crate::{HookStatus, refusal};
+pub(crate) use error::Doing;
+pub(crate) use load::{available, map, preflight, program};
+
 use collections::GcKey;
-use error::{Doing as _, Result};
-use load::{attach_all, load, map, preflight, program};
+use error::Result;
+use load::{attach_all, load};
 use sampling::Sampling;
 pub use unwind::UnwindStats;
 use unwind::Unwinding;

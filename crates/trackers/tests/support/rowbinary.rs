@@ -13,6 +13,7 @@ use super::sql;
 enum Value {
     Number(i128),
     Text(String),
+    Numbers(Vec<i128>),
     Null,
 }
 
@@ -53,6 +54,15 @@ impl Row {
         match self.value(column) {
             Value::Text(text) => text,
             other => panic!("{}.{column} is no text: {other:?}", self.table),
+        }
+    }
+
+    /// An array of numbers.
+    #[track_caller]
+    pub(crate) fn numbers(&self, column: &str) -> &[i128] {
+        match self.value(column) {
+            Value::Numbers(numbers) => numbers,
+            other => panic!("{}.{column} is no array: {other:?}", self.table),
         }
     }
 
@@ -109,6 +119,10 @@ fn batch_rows(batch: &Batch, columns: &[sql::Column]) -> Vec<Row> {
 fn value(bytes: &mut &[u8], kind: &str) -> Value {
     let number = match kind {
         "String" | "LowCardinality(String)" => return Value::Text(text(bytes)),
+        "Array(UInt64)" => {
+            let items = (0..length(bytes)).map(|_| u64::from_le_bytes(take(bytes)).into());
+            return Value::Numbers(items.collect());
+        }
         "UInt8" => u8::from_le_bytes(take(bytes)).into(),
         "UInt16" => u16::from_le_bytes(take(bytes)).into(),
         "UInt32" => u32::from_le_bytes(take(bytes)).into(),
@@ -134,7 +148,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
     *taken
 }
 
-fn text(bytes: &mut &[u8]) -> String {
+fn length(bytes: &mut &[u8]) -> usize {
     let mut len = 0;
     for shift in (0..).step_by(7) {
         let [byte] = take(bytes);
@@ -143,6 +157,11 @@ fn text(bytes: &mut &[u8]) -> String {
             break;
         }
     }
+    len
+}
+
+fn text(bytes: &mut &[u8]) -> String {
+    let len = length(bytes);
     let (text, rest) = bytes.split_at_checked(len).expect("a string that is whole");
     *bytes = rest;
     String::from_utf8(text.to_vec()).expect("text is UTF-8")
