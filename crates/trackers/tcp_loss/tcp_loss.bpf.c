@@ -247,7 +247,7 @@ static __always_inline void own_window(struct sock *sk, struct tcp_sock___tcp *t
 /* What the kernel says a connection is held up by: enum tcp_chrono. */
 #define CHRONO_RWND_LIMITED 2
 
-extern int CONFIG_HZ __kconfig __weak;
+extern unsigned int CONFIG_HZ __kconfig __weak;
 
 /* Since when there has been more to send than the window has room for; 0: there is not. The kernel
  * notes it in ticks. The last segment went just then, unless it was sent again meanwhile. */
@@ -259,7 +259,7 @@ static __always_inline __u64 limited_since(struct tcp_sock___tcp *tp, __u64 now)
 		return 0;
 	if (!CONFIG_HZ)
 		return tp->tcp_wstamp_ns < now ? tp->tcp_wstamp_ns : now;
-	tick = 1000000000 / CONFIG_HZ;
+	tick = 1000000000U / CONFIG_HZ;
 	since = now - (__u64)((__u32)bpf_jiffies64() - tp->chrono_start) * tick;
 	if (tp->tcp_wstamp_ns > since - tick && tp->tcp_wstamp_ns < since + tick)
 		return tp->tcp_wstamp_ns;
