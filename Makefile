@@ -9,7 +9,7 @@ export UNDERSPAN_PYTHON := $(CURDIR)/$(PYTHON)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install and build everything that is needed (Debian or Ubuntu; asks apt for what is missing)
@@ -22,6 +22,10 @@ build: ## Build target/release/underspan
 .PHONY: demo
 demo: setup ## Play the two stories on nginx, gunicorn, Django and PostgreSQL (root; KEEP=1 keeps it up)
 	@$(PYTHON) demo/run.py $(if $(filter 1,$(KEEP)),--keep)
+
+.PHONY: demo-hidden
+demo-hidden: setup ## Show what a CPU profile of a Go consumer hides: its waits (root, Go; KEEP=1 keeps it up)
+	@$(PYTHON) demo/hidden.py $(if $(filter 1,$(KEEP)),--keep)
 
 # The failures are real processes, signals and time limits: what a loaded machine spoils is played
 # again, and said. Truth in full, on every interpreter, is `make truth`.

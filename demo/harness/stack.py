@@ -32,23 +32,7 @@ class Stack:
 
     def start_database(self) -> None:
         """A new PostgreSQL cluster, and in it the service's tables."""
-        programs = postgres_programs()
-        user = unprivileged_user()  # PostgreSQL refuses to run as root
-        home = self._folder / "postgres"
-        home.mkdir(mode=0o700)
-        if user:
-            shutil.chown(home, user)
-        data = home / "data"
-        initdb = [programs / "initdb", "-D", data, "-U", "shop", "--auth=trust", "--encoding=UTF8", "--no-sync"]
-        self._processes.run([*initdb, "--locale=C"], user=user, cwd=home)
-        server = self._processes.start(
-            "postgres",
-            [programs / "postgres", "-D", data, "-k", home, "-h", "127.0.0.1", "-p", str(self._db_port)],
-            cwd=home,
-            user=user,
-            stop_signal=signal.SIGINT,  # "fast": do not wait for clients to leave
-        )
-        server.wait_until(lambda: "ready to accept connections" in server.tail(), 30)
+        start_postgres(self._folder, self._processes, self._db_port)
         self._processes.run([sys.executable, "-m", "django", "migrate", "-v0"], env=self._service_environment({}))
 
     def start_nginx(self) -> None:
@@ -155,6 +139,27 @@ def unprivileged_user(*candidates: str) -> str | None:
         if name in known:
             return name
     raise DemoError("no unprivileged user to run PostgreSQL and nginx as: create one named postgres")
+
+
+def start_postgres(folder: Path, processes: Processes, port: int) -> None:
+    """A new cluster of PostgreSQL with user `shop`, that listens on this port of the loopback device."""
+    programs = postgres_programs()
+    user = unprivileged_user()  # PostgreSQL refuses to run as root
+    home = folder / "postgres"
+    home.mkdir(mode=0o700)
+    if user:
+        shutil.chown(home, user)
+    data = home / "data"
+    initdb = [programs / "initdb", "-D", data, "-U", "shop", "--auth=trust", "--encoding=UTF8", "--no-sync"]
+    processes.run([*initdb, "--locale=C"], user=user, cwd=home)
+    server = processes.start(
+        "postgres",
+        [programs / "postgres", "-D", data, "-k", home, "-h", "127.0.0.1", "-p", str(port)],
+        cwd=home,
+        user=user,
+        stop_signal=signal.SIGINT,  # "fast": do not wait for clients to leave
+    )
+    server.wait_until(lambda: "ready to accept connections" in server.tail(), 30)
 
 
 def postgres_programs() -> Path:

@@ -32,7 +32,7 @@ class Underspan:
         self.port = free_port()
         self.otlp_port = free_port()
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start it and wait until it takes spans and watches."""
         if not self._program.exists():
             raise DemoError(f"{self._program} is not there: run `make setup`")
@@ -40,7 +40,7 @@ class Underspan:
             "underspan",
             [self._program, "up", "--data", self._data, "--api", f"127.0.0.1:{self.port}"]
             + ["--otlp-http", f"127.0.0.1:{self.otlp_port}", "--otlp-grpc", f"127.0.0.1:{free_port()}"]
-            + ["--store-port", str(free_port())],
+            + ["--store-port", str(free_port()), *options],
         )
         up.wait_until(lambda: listens(self.port) and listens(self.otlp_port), 60)
 

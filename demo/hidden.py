@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""The hidden half: a Go consumer whose CPU profile shows decoding, and which waits. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from harness import report
+from harness.consumption import Consumption, Scene
+from harness.processes import DemoError, Processes
+from harness.stories import Check
+from harness.underspan import Underspan
+
+FINE, FAILED, INTERRUPTED = 0, 1, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What Underspan sees from outside may differ so much from the consumer's own clocks and profile. On a quiet
+# machine it is a few points; where others compete for few CPUs, looks from outside delay what they look at.
+CPU_POINTS, WAIT_POINTS = 0.10, 0.10
+
+
+def show(before: Scene, after: Scene) -> None:
+    print(f"\n  {'':<54}{'one record a poll':>20}{'a hundred':>14}")
+    for name, text in (
+        ("decoding, of the CPU profile", lambda scene: f"{scene.seen.decoding:.1%}"),
+        ("  by Go's own profiler, of the kernel's CPU time", lambda scene: f"{scene.own.decoding:.1%}"),
+        ("waiting in poll, of its goroutine's wall-clock time", lambda scene: f"{scene.seen.waiting:.1%}"),
+        ("  by the consumer's own clock", lambda scene: f"{scene.own.waiting:.1%}"),
+        ("records a second", lambda scene: f"{scene.records_per_second:,.0f}"),
+    ):
+        print(f"  {name:<54}{text(before):>20}{text(after):>14}")
+    print()
+
+
+def judge(before: Scene, after: Scene, difference: list[float]) -> list[Check]:
+    seen, own = before.seen, before.own
+    checks = [
+        Check(seen.decoding > 0.3, f"the CPU profile shows decoding: {seen.decoding:.0%} (over 30 %)"),
+        Check(seen.waiting > 0.25, f"and not that it waits in poll {seen.waiting:.0%} of its time (over 25 %)"),
+    ]
+    for name, scene in (("before", before), ("after", after)):
+        seen, own = scene.seen, scene.own
+        off = abs(seen.decoding - own.decoding) * 100
+        checks.append(
+            Check(off <= CPU_POINTS * 100, f"{name}: decoding as Go's profiler has it (off by {off:.1f} points)")
+        )
+        off = abs(seen.waiting - own.waiting) * 100
+        checks.append(
+            Check(off <= WAIT_POINTS * 100, f"{name}: waiting as its own clock has it (off by {off:.1f} points)")
+        )
+    faster = after.records_per_second / before.records_per_second
+    same = [abs(share - scene.seen.waiting) < 0.005 for share, scene in zip(difference, (before, after))]
+    return checks + [
+        Check(after.seen.waiting < before.seen.waiting / 3, "batching takes most of the wait away"),
+        Check(len(same) == 2 and all(same), "the difference graph has both sides of it"),
+        Check(faster > 1.2, f"and it consumes {faster:.2f} times as much (over 1.2)"),
+    ]
+
+
+def keep(underspan: Underspan, folder: Path) -> None:
+    print("\n  Still up, until Ctrl-C:")
+    for words in (["flame", "--kind", "goroutine", "-o", "goroutines.svg"], ["sql", "SELECT * FROM goroutine LIMIT 5"]):
+        print("   ", " ".join(repr(word) if " " in word else word for word in underspan.command(*words)))
+    print(f"    logs: {folder}/logs", flush=True)
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
+
+
+def play(folder: Path, processes: Processes, arguments: argparse.Namespace) -> bool:
+    underspan = Underspan(folder, processes)
+    consumption = Consumption(folder, processes, underspan)
+    consumption.prepare()
+    underspan.start("--comm", "consumer", "--goroutine-hz", "100")
+    before = consumption.play("consumer", 1, arguments.seconds)
+    after = consumption.play("consumer-batched", 100, arguments.seconds)
+    show(before, after)
+    fine = report.verdict(judge(before, after, consumption.difference(before, after)))
+    print("\n  The flame graphs:")
+    for picture in consumption.pictures(before, after, arguments.output):
+        print(f"    {picture}")
+    if arguments.keep:
+        keep(underspan, folder)
+    return fine
+
+
+def interrupt(_signum: int, _frame: object) -> None:
+    """The first signal ends the demo; more of them must not disturb the end."""
+    for name in SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20, help="how long each run is watched")
+    parser.add_argument("--output", type=Path, default=Path("hidden-half"), help="folder for the flame graphs")
+    parser.add_argument("--keep", action="store_true", help="keep Underspan up afterwards, until Ctrl-C")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("This watches with BPF programs, which only root may load: run `sudo make demo-hidden`.", file=sys.stderr)
+        return 2
+    for name in SIGNALS:
+        signal.signal(name, interrupt)
+    folder = Path(tempfile.mkdtemp(prefix="underspan-hidden-"))
+    folder.chmod(0o755)  # PostgreSQL runs as a user of its own
+    (folder / "logs").mkdir()
+    processes = Processes(folder / "logs")
+    status = FAILED
+    try:
+        status = FINE if play(folder, processes, arguments) else FAILED
+    except DemoError as error:
+        print(f"\n  The demo stopped: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    finally:
+        processes.stop_all()
+    leftovers = processes.leftovers()
+    if leftovers:
+        print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)
+        status = FAILED
+    if status == FAILED:
+        print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
+        return status
+    shutil.rmtree(folder)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
