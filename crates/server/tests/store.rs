@@ -16,15 +16,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use underspan_server::{Config, Server};
 use underspan_store::embedded::{Embedded, Options};
-use underspan_store::{Batch, CORE, Component, MigrateOptions, Store};
-
-const COMPONENTS: [Component; 5] = [
-    CORE,
-    Component { name: "request", sql: include_str!("../../trackers/request/table.sql") },
-    Component { name: "ledger", sql: include_str!("../../trackers/ledger/table.sql") },
-    Component { name: "gc", sql: include_str!("../../trackers/gc/table.sql") },
-    Component { name: "gil", sql: include_str!("../../trackers/gil/table.sql") },
-];
+use underspan_store::{Batch, CORE, MigrateOptions, Store};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -53,7 +45,9 @@ impl Stage {
         };
         let embedded = Embedded::start(&options, |_| {}).await.unwrap();
         let store = Store::connect(embedded.endpoint().clone());
-        store.migrate(&COMPONENTS, &MigrateOptions::default()).await.unwrap();
+        let mut components = vec![CORE];
+        components.extend(underspan_trackers::components());
+        store.migrate(&components, &MigrateOptions::default()).await.unwrap();
         Stage { embedded, store, options, folder }
     }
 

@@ -231,6 +231,8 @@ def tell():
 
 tell()
 for line in lines():
+    while not gate.locked():  # whom the last release woke has not taken it yet
+        time.sleep(0.001)
     gate.release()
     tell()
 "#;
