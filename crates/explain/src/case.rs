@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{GcPause, GilWait, LoopStall, Request, Sample, State, Wait};
+use underspan_model::{
+    GcPause, GilWait, LoopStall, Request, Sample, State, TcpAccept, TcpConnect, TcpListener,
+    TcpLoss, Wait,
+};
 
 use crate::Evidence;
 use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Threshold};
 use crate::interval::{Cover, Interval};
 use crate::place::{Place, mostly};
+use crate::socket::{Ends, Socket, sockets};
 use crate::window::{Window, is_gil};
 use crate::words;
 
@@ -21,6 +25,15 @@ pub(crate) struct Case<'a> {
     pub(crate) gil_waits: Vec<&'a GilWait>,
     pub(crate) siblings: Vec<&'a Request>,
     pub(crate) samples: Vec<&'a Sample>,
+    pub(crate) connects: Vec<&'a TcpConnect>,
+    /// Of any process, on any host.
+    pub(crate) losses: Vec<&'a TcpLoss>,
+    pub(crate) listeners: Vec<&'a TcpListener>,
+    pub(crate) accepts: Vec<&'a TcpAccept>,
+    pub(crate) peers: Vec<&'a Request>,
+    pub(crate) reader_waits: Vec<&'a Wait>,
+    /// What its thread waited on.
+    pub(crate) sockets: BTreeMap<Ends<'a>, Socket<'a>>,
     /// What child spans cover.
     pub(crate) visible: Cover,
 }
@@ -55,7 +68,44 @@ impl<'a> Case<'a> {
         siblings.retain(|s| seen.insert(&s.request_id));
         let samples =
             evidence.samples.iter().filter(|s| s.host == request.host).collect::<Vec<_>>();
-        Case { request, window, evidence, waits, pauses, gil_waits, siblings, samples, visible }
+        let mut connects: Vec<_> =
+            evidence.connects.iter().filter(|c| here(&c.host, c.pid)).collect();
+        connects.sort_by_key(|c| (c.start_time, c.tid, c.duration_ns, &c.peer, &c.local));
+        let mut losses: Vec<_> = evidence.losses.iter().collect();
+        losses.sort_by_key(|l| {
+            let ends = (&l.host, l.pid, l.tid, &l.local, &l.peer);
+            (l.start_time, l.duration_ns, &l.kind, ends, l.retransmits, l.backoff)
+        });
+        let mut listeners: Vec<_> = evidence.listeners.iter().collect();
+        listeners.sort_by_key(|l| (l.start_time, &l.host, l.pid, &l.local, l.overflows));
+        let mut accepts: Vec<_> = evidence.accepts.iter().collect();
+        accepts.sort_by_key(|a| (a.start_time, &a.host, a.pid, &a.local, &a.peer));
+        let mut peers: Vec<_> = evidence.peers.iter().collect();
+        peers.sort_by_key(|r| (r.start_time, &r.host, r.tid, &r.request_id, r.duration_ns));
+        peers.dedup_by_key(|r| &r.request_id);
+        peers.retain(|r| r.request_id != request.request_id);
+        let mut reader_waits: Vec<_> = evidence.reader_waits.iter().collect();
+        reader_waits.sort_by_key(|w| (w.start_time, &w.host, w.tid, w.duration_ns, w.state));
+        let mut case = Case {
+            request,
+            window,
+            evidence,
+            waits,
+            pauses,
+            gil_waits,
+            siblings,
+            samples,
+            connects,
+            losses,
+            listeners,
+            accepts,
+            peers,
+            reader_waits,
+            sockets: BTreeMap::new(),
+            visible,
+        };
+        case.sockets = sockets(&case);
+        case
     }
 
     /// Whether `ns` is worth a finding.
@@ -288,6 +338,10 @@ row_ref!(wait_row, Wait, "waits");
 row_ref!(gil_row, GilWait, "gil_wait");
 row_ref!(gc_row, GcPause, "gc_pause");
 row_ref!(stall_row, LoopStall, "loop_stall");
+row_ref!(loss_row, TcpLoss, "tcp_loss");
+row_ref!(connect_row, TcpConnect, "tcp_connect");
+row_ref!(accept_row, TcpAccept, "tcp_accept");
+row_ref!(listener_row, TcpListener, "tcp_listener");
 row_ref!(plain_request_row, Request, "requests");
 
 pub(crate) fn request_row(request: &Request) -> RowRef {

@@ -58,47 +58,60 @@ pub struct RouteChange {
     pub before: Summary,
     /// Its requests.
     pub after: Summary,
+    /// Per cause, the largest change first.
+    pub causes: Vec<CauseChange>,
 }
 
 /// Compares two sets of requests.
 pub fn compare(before: &[Request], after: &[Request]) -> Comparison {
-    let (causes_before, causes_after) = (causes(before), causes(after));
-    let names = std::iter::once("accept_queue").chain(["handoff", "handler", "unaccounted"]);
-    let names = names.chain(State::ALL.into_iter().map(State::name));
-    let mut causes: Vec<_> = names
-        .map(|cause| CauseChange {
-            cause,
-            before_ns: causes_before.get(cause).copied().unwrap_or(0),
-            after_ns: causes_after.get(cause).copied().unwrap_or(0),
-        })
-        .filter(|change| change.before_ns > 0 || change.after_ns > 0)
-        .collect();
-    causes.sort_by_key(|c| (std::cmp::Reverse(c.before_ns.abs_diff(c.after_ns)), c.cause));
-
-    let mut routes: BTreeMap<String, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
-    for request in before {
-        routes.entry(route(request)).or_default().0.push(request.duration_ns);
+    let (before, after): (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
+    let mut routes: BTreeMap<String, (Vec<&Request>, Vec<&Request>)> = BTreeMap::new();
+    for request in &before {
+        routes.entry(route(request)).or_default().0.push(request);
     }
-    for request in after {
-        routes.entry(route(request)).or_default().1.push(request.duration_ns);
+    for request in &after {
+        routes.entry(route(request)).or_default().1.push(request);
     }
     let mut routes: Vec<_> = routes
         .into_iter()
         .map(|(route, (before, after))| RouteChange {
             route,
-            before: summary(before),
-            after: summary(after),
+            before: summary(durations(&before)),
+            after: summary(durations(&after)),
+            causes: changes(&before, &after),
         })
         .collect();
-    routes.sort_by_key(|r| std::cmp::Reverse(r.before.p95_ns.abs_diff(r.after.p95_ns)));
-
-    let durations = |requests: &[Request]| requests.iter().map(|r| r.duration_ns).collect();
+    // One that is on one side only was not changed by the fix.
+    routes.sort_by_key(|r| {
+        let is_on_both = r.before.requests > 0 && r.after.requests > 0;
+        std::cmp::Reverse((is_on_both, r.before.p95_ns.abs_diff(r.after.p95_ns)))
+    });
     Comparison {
-        before: summary(durations(before)),
-        after: summary(durations(after)),
-        causes,
+        before: summary(durations(&before)),
+        after: summary(durations(&after)),
+        causes: changes(&before, &after),
         routes,
     }
+}
+
+fn durations(requests: &[&Request]) -> Vec<u64> {
+    requests.iter().map(|request| request.duration_ns).collect()
+}
+
+fn changes(before: &[&Request], after: &[&Request]) -> Vec<CauseChange> {
+    let (before, after) = (causes(before), causes(after));
+    let names = std::iter::once("accept_queue").chain(["handoff", "handler", "unaccounted"]);
+    let names = names.chain(State::ALL.into_iter().map(State::name));
+    let mut changes: Vec<_> = names
+        .map(|cause| CauseChange {
+            cause,
+            before_ns: before.get(cause).copied().unwrap_or(0),
+            after_ns: after.get(cause).copied().unwrap_or(0),
+        })
+        .filter(|change| change.before_ns > 0 || change.after_ns > 0)
+        .collect();
+    changes.sort_by_key(|c| (std::cmp::Reverse(c.before_ns.abs_diff(c.after_ns)), c.cause));
+    changes
 }
 
 fn summary(mut durations: Vec<u64>) -> Summary {
@@ -121,7 +134,7 @@ fn summary(mut durations: Vec<u64>) -> Summary {
 }
 
 /// Mean nanoseconds per request and cause.
-fn causes(requests: &[Request]) -> BTreeMap<&'static str, u64> {
+fn causes(requests: &[&Request]) -> BTreeMap<&'static str, u64> {
     let mut sums: BTreeMap<&'static str, u128> = BTreeMap::new();
     let mut add = |cause, ns: u64| *sums.entry(cause).or_default() += u128::from(ns);
     for request in requests {
@@ -178,6 +191,19 @@ mod tests {
         );
         assert_eq!(comparison.routes[0].route, "GET /a");
         assert_eq!(comparison.routes[0].before.max_ns, 3200);
+        assert_eq!(
+            comparison.routes[0].causes[0],
+            CauseChange { cause: "handoff", before_ns: 2000, after_ns: 0 }
+        );
         assert_eq!(comparison.routes[1].after.requests, 1);
+    }
+
+    #[test]
+    fn a_route_of_one_side_comes_last() {
+        let before = [request("/a", 0, 200), request("/gone", 0, 9000)];
+        let comparison = compare(&before, &[request("/a", 0, 100)]);
+        let routes: Vec<_> = comparison.routes.iter().map(|r| r.route.as_str()).collect();
+        assert_eq!(routes, ["GET /a", "GET /gone"]);
+        assert_eq!(comparison.routes[1].after, Summary::default());
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use underspan_model::{
-    GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Sample, Span, ThreadStates, Wait,
+    GcPause, GilWait, HostCounter, LoopStall, LostEvents, PacketAges, PathStep, Request, Sample,
+    Span, TcpAccept, TcpConnect, TcpListener, TcpLoss, ThreadStates, Wait,
 };
 
 /// Everything known about one request. Rows may come in any order, and too many do no harm: what
@@ -35,6 +36,23 @@ pub struct Evidence {
     pub thread_states: Vec<ThreadStates>,
     /// Its process, if it is known.
     pub process: Option<Process>,
+    /// Stalls on the connections that its thread waited on, as seen from either end.
+    pub losses: Vec<TcpLoss>,
+    /// Connections that its thread opened.
+    pub connects: Vec<TcpConnect>,
+    /// How the request's own connection was accepted, and those that it opened, if their other end is
+    /// watched.
+    pub accepts: Vec<TcpAccept>,
+    /// Listening sockets at its own address and at its peers'.
+    pub listeners: Vec<TcpListener>,
+    /// What its peers, if they are watched, served on the connections that its thread waited on.
+    pub peers: Vec<Request>,
+    /// Waits of threads at the other end that did not read in time.
+    pub reader_waits: Vec<Wait>,
+    /// What was counted on its host.
+    pub counters: Vec<HostCounter>,
+    /// How old packets were in its host's receive stack.
+    pub packets: Vec<PacketAges>,
     /// Events that could not be recorded while it ran.
     pub lost: Vec<LostEvents>,
 }

@@ -7,7 +7,7 @@ use crate::case::Case;
 use crate::finding::{Finding, Part};
 use crate::spans::{self, SpanView};
 use crate::window::Window;
-use crate::{Evidence, rules, words};
+use crate::{Circumstance, Evidence, SocketWait, rules, socket, words};
 
 /// Where one request's time went. In JSON the request's own fields come first, under the table's
 /// names; `docs/explain.md` describes the rest.
@@ -26,8 +26,13 @@ pub struct Explanation {
     /// The critical path of a slow handler, in order: who ran or what was waited for at each moment, also
     /// while the request's own thread slept. Empty if the handler was quick.
     pub path: Vec<PathStep>,
+    /// The sockets that its thread waited on, the longest waits first, and what happened on each. Empty on
+    /// event loops.
+    pub sockets: Vec<SocketWait>,
     /// Causes, longest first. No two share a nanosecond.
     pub findings: Vec<Finding>,
+    /// What went on in the host meanwhile and may have mattered. No time is claimed for it.
+    pub meanwhile: Vec<Circumstance>,
     /// Time of which not even the state is known.
     pub unknown: Unknown,
     /// Events that could not be recorded meanwhile.
@@ -72,6 +77,8 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         notes: notes(&case, &view, lost_events),
         spans: view,
         path: path(evidence),
+        sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
+        meanwhile: rules::meanwhile(&case),
         findings,
         unknown,
         lost,

@@ -61,6 +61,14 @@ pub enum Kind {
     NetWrite,
     /// A peer was slow to accept a connection.
     NetConnect,
+    /// Segments had to be sent again.
+    Retransmission,
+    /// The other end of a connection did not read.
+    ZeroWindow,
+    /// A peer's accept queue was full, so that it dropped attempts to connect.
+    AcceptQueueFull,
+    /// Connections were opened where there had been some a moment before.
+    Unpooled,
     /// It waited for events on file descriptors.
     PollWait,
     /// Storage.
@@ -107,7 +115,7 @@ pub struct Finding {
     pub in_spans_ns: u64,
     /// Which parts of the request `ns` is made of: phases and ledger states.
     pub parts: Vec<Part>,
-    /// A pattern that it is a case of, or empty: `convoy` (many threads want one lock, and get it in
+    /// A pattern that it is a case of, or empty: `queue_full` (the accept queue was), `convoy` (many threads want one lock, and get it in
     /// turns), `pool_exhausted` (every worker waits for the same thing), `blocking_call` (an event
     /// loop was held up by one).
     pub pattern: &'static str,
@@ -165,6 +173,10 @@ impl Kind {
             NetRead => State::NetRead.name(),
             NetWrite => State::NetWrite.name(),
             NetConnect => State::NetConnect.name(),
+            Retransmission => "retransmission",
+            ZeroWindow => "zero_window",
+            AcceptQueueFull => "accept_queue_full",
+            Unpooled => "unpooled",
             PollWait => State::PollWait.name(),
             DiskIo => State::DiskIo.name(),
             PageFault => State::PageFault.name(),

@@ -12,6 +12,7 @@ mod finding;
 mod interval;
 mod place;
 mod rules;
+mod socket;
 mod spans;
 mod window;
 pub mod words;
@@ -23,4 +24,6 @@ pub use finding::{
     Culprit, Finding, INTERFERENCE, Kind, PROOF, Part, Relation, RowRef, Threshold, WORK,
 };
 pub use place::Place;
+pub use rules::Circumstance;
+pub use socket::{PeerRequest, SocketWait};
 pub use spans::{Match, SpanView};

@@ -42,6 +42,10 @@ prop_compose! {
     }
 }
 
+fn ends(local: &str, peer: &str) -> (String, String) {
+    (local.to_owned(), peer.to_owned())
+}
+
 prop_compose! {
     fn any_evidence()(
         request in any_request(),
@@ -51,6 +55,11 @@ prop_compose! {
         pauses in proptest::collection::vec((time(), length(), 0u32..4), 0..6),
         gil in proptest::collection::vec((time(), length(), 0u32..4, 0u32..4, length()), 0..6),
         spans in proptest::collection::vec((time(), length(), 0u64..6, 0u64..6), 0..8),
+        losses in proptest::collection::vec(
+            (time(), length(), any::<bool>(), select(vec!["rto", "syn_retry", "zero_window_peer",
+                "zero_window_local", "fast_retransmit", "drop", "?"])), 0..6),
+        connects in proptest::collection::vec((time(), length(), 0u32..4, length()), 0..6),
+        served in proptest::collection::vec(any_request(), 0..4),
     ) -> Evidence {
         let mut evidence = Evidence { siblings, ..Evidence::default() };
         for (start, length, tid, holder, waker, state, peer) in waits {
@@ -58,6 +67,8 @@ prop_compose! {
             (row.start_time, row.duration_ns, row.tid) = (start, length, tid);
             (row.holder_tid, row.waker_tid, row.futex_addr) = (holder, waker, u64::from(waker));
             row.peer = peer.to_owned();
+            row.runnable_ns = length / 7;
+            row.local = if waker == 0 { String::new() } else { String::from("b:2") };
             evidence.waits.push(row);
         }
         for (start, length, tid) in pauses {
@@ -76,6 +87,21 @@ prop_compose! {
             (row.start_time, row.duration_ns) = (start, length);
             row.tid = request.ns_tid;
             evidence.spans.push(row);
+        }
+        for (start, length, here, kind) in losses {
+            let mut row = network::loss(kind, 0, 0);
+            (row.start_time, row.duration_ns, row.tid) = (start, length, 1);
+            (row.local, row.peer) = if here { ends("b:2", "a:1") } else { ends("a:1", "b:2") };
+            evidence.losses.push(row);
+        }
+        for (start, length, tid, again) in connects {
+            let mut row = network::connection_per_query().connects.remove(1);
+            (row.start_time, row.duration_ns, row.tid, row.reconnect_ns) = (start, length, tid, again);
+            evidence.connects.push(row);
+        }
+        for mut other in served {
+            (other.local, other.peer) = (String::from("a:1"), String::from("b:2"));
+            evidence.peers.push(other);
         }
         evidence.request = Some(request);
         evidence
@@ -96,6 +122,11 @@ proptest! {
         prop_assert_eq!(spans.before_ns + spans.inside_ns + spans.after_ns, spans.hidden_ns);
         prop_assert!(spans.masked_ns <= spans.visible_ns);
         prop_assert!(explanation.unknown.ns <= whole);
+        for socket in &explanation.sockets {
+            prop_assert_eq!(socket.parts.iter().map(|part| part.ns).sum::<u64>(), socket.ns);
+        }
+        let waited: u64 = explanation.sockets.iter().map(|socket| socket.ns).sum();
+        prop_assert!(waited <= whole);
     }
 
     #[test]
@@ -132,6 +163,8 @@ proptest! {
         reversed.gc_pauses.reverse();
         reversed.gil_waits.reverse();
         reversed.spans.reverse();
+        reversed.losses.reverse();
+        reversed.connects.reverse();
         // Two rows with one id contradict each other; a store does not hold such.
         let mut ids = std::collections::BTreeSet::new();
         let mut evidence = evidence;

@@ -4,6 +4,7 @@
 
 mod idle;
 mod ledger;
+mod network;
 mod path;
 mod rows;
 mod sample;
@@ -12,6 +13,7 @@ mod state;
 
 pub use idle::{Idle, idle, idle_goroutine};
 pub use ledger::{Ledger, column};
+pub use network::{HostCounter, PacketAges, TcpAccept, TcpConnect, TcpListener, TcpLoss};
 pub use path::{Blocked, Step, StepKind, Waits};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
 pub use sample::{LoopStall, PathStep, Sample};

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use underspan_model::{State, Wait};
 
-use crate::case::{Case, proven, wait_row};
+use crate::case::{Case, Draft, proven, route, wait_row};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::rules::claims::Claims;
+use crate::socket::{Served, served};
 use crate::words;
 
 const STATES: [(State, Kind); 9] = [
@@ -21,34 +23,42 @@ const STATES: [(State, Kind); 9] = [
     (State::ChildWait, Kind::ChildWait),
 ];
 
-pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn find(case: &Case<'_>, claims: &Claims) -> Vec<Finding> {
     STATES
         .into_iter()
         .chain([(State::Other, Kind::Other)])
-        .filter_map(|(state, kind)| one(case, state, kind))
+        .filter_map(|(state, kind)| one(case, claims, state, kind))
         .collect()
 }
 
-fn one(case: &Case<'_>, state: State, kind: Kind) -> Option<Finding> {
-    let ns = case.window.ledger[state];
+fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Finding> {
+    let ns = claims.left(case, state);
     if !case.worth(ns, kind.threshold()) {
         return None;
     }
     let waits = case.waits_of(case.request.tid, case.window.handler, |of| of == state);
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
+    let at = at.subtract(&claims.cover(state));
+    let waits: Vec<_> =
+        waits.into_iter().filter(|(_, part)| at.within(*part).total() > 0).collect();
     let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
     let draft = case.draft(kind, &[(state.name(), ns)]).located(case, &at).rows(rows);
     let waited = words::duration(ns);
     let (by_itself, what, advice) = describe(kind);
-    let peer = if takes_peer(kind) { peer(&waits, ns) } else { None };
+    let peer = if takes_peer(kind) { peer(&waits, &at, ns) } else { None };
     Some(match peer {
         Some((peer, waits)) => {
             let client = peer == case.request.peer;
             let who = if client { "the client" } else { "the peer" };
-            let text = format!(
-                "{what} {waited} ({}): {who} {peer} was slow to answer",
-                words::count(waits, "wait")
-            );
+            let count = words::count(waits, "wait");
+            let sockets: Vec<_> =
+                case.sockets.keys().filter(|ends| ends.1 == peer).copied().collect();
+            // Only what fills most of the waits is what they were for.
+            let served = served(case, &sockets, &at).filter(|s| proven(s.ns, ns));
+            if let Some(served) = served {
+                return Some(followed(draft, (what, &waited, &count), &peer, served, ns));
+            }
+            let text = format!("{what} {waited} ({count}): {who} {peer} was slow to answer");
             let advice = if client { CLIENT } else { advice };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
@@ -132,12 +142,40 @@ const fn takes_peer(kind: Kind) -> bool {
     matches!(kind, Kind::NetRead | Kind::NetWrite | Kind::NetConnect | Kind::PollWait)
 }
 
+/// The peer is watched: what it served is known.
+fn followed(
+    draft: Draft,
+    (what, waited, count): (&str, &str, &str),
+    peer: &str,
+    served: Served<'_>,
+    ns: u64,
+) -> Finding {
+    let request = served.longest;
+    let culprit = Culprit {
+        host: request.host.clone(),
+        pid: request.pid,
+        tid: request.tid,
+        thread: request.thread.clone(),
+        request_id: request.request_id.clone(),
+        route: route(request),
+        peer: peer.to_owned(),
+        ..Culprit::new(served.ns.min(ns))
+    };
+    let text = format!("{what} {waited} ({count}): the peer {peer} was {}", served.words());
+    let advice = format!(
+        "Look at what that request did: `underspan explain {}`. Ask for less, or for several things at \
+         once; set a time limit",
+        request.request_id
+    );
+    draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+}
+
 /// The one peer that rows show for enough of the time, and in how many waits.
-fn peer(waits: &[(&Wait, Interval)], ns: u64) -> Option<(String, usize)> {
+fn peer(waits: &[(&Wait, Interval)], at: &Cover, ns: u64) -> Option<(String, usize)> {
     let mut peers: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
     for (wait, part) in waits.iter().filter(|(w, _)| !w.peer.is_empty()) {
         let (ns, count) = peers.entry(&wait.peer).or_default();
-        *ns = ns.saturating_add(part.len());
+        *ns = ns.saturating_add(at.within(*part).total());
         *count += 1;
     }
     let (peer, (shown, count)) = peers.into_iter().max_by_key(|(_, (ns, _))| *ns)?;

@@ -1,12 +1,20 @@
 //! The rules. Each looks at parts of the request's time that no other rule looks at.
 
+mod claims;
 mod contention;
 mod cpu;
 mod gc;
 mod io;
+mod listener;
 mod loop_lag;
+mod meanwhile;
 mod pool;
 mod queue;
+mod reader;
+mod stalls;
+mod unpooled;
+
+pub use meanwhile::Circumstance;
 
 use underspan_model::State;
 
@@ -14,6 +22,7 @@ use crate::case::Case;
 use crate::finding::Finding;
 use crate::interval::Cover;
 use crate::place::Place;
+use crate::rules::claims::Claims;
 
 /// All findings, longest first.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
@@ -32,12 +41,21 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     findings.extend(contention::gil(case));
     findings.extend(contention::lock(case));
     findings.extend(cpu::find(case));
-    findings.extend(io::find(case));
+    // What happened on single sockets; the rest of these states is the peers' own time.
+    let mut claims = Claims::default();
+    findings.extend(stalls::find(case, &mut claims));
+    findings.extend(unpooled::find(case, &mut claims));
+    findings.extend(io::find(case, &claims));
     for finding in &mut findings {
         finding.place = own_place(case, finding);
     }
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
     findings
+}
+
+/// What went on in the host meanwhile.
+pub(crate) fn meanwhile(case: &Case<'_>) -> Vec<Circumstance> {
+    meanwhile::find(case)
 }
 
 /// Where the request's own thread was in the states that a finding is about.

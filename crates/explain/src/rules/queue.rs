@@ -7,12 +7,21 @@ use underspan_model::State;
 use crate::case::{Case, Suspect, doing_words, proven, request_row, route, wait_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::rules::listener;
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
 use crate::window::{Window, is_gil};
 use crate::words;
 
 /// The wait in the listener's queue, as far as collections do not explain it.
 pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+    let finding = nobody_accepted(case, explained)?;
+    Some(match listener::own(case) {
+        Some(full) => full.add_to(finding),
+        None => finding,
+    })
+}
+
+fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let phase = case.window.accept_queue;
     let at = Cover::from(phase).subtract(explained);
     let ns = at.total();

@@ -1,6 +1,8 @@
 //! Evidence as a real service would leave it. The command line's snapshot tests use it too.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod network;
+
 use underspan_explain::{Evidence, Process};
 use underspan_model::{
     Frame, FrameKind, GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Sample, Span,

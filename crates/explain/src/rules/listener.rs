@@ -1,0 +1,182 @@
+//! Listening sockets whose accept queue was full.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use underspan_model::TcpListener;
+
+use crate::case::{Case, accept_row, listener_row};
+use crate::finding::{Finding, RowRef};
+use crate::interval::Interval;
+use crate::socket::{Ends, Socket, Stall, is_loopback, reaches};
+use crate::words;
+
+pub(super) const ADVICE: &str = "Accept faster: more worker processes or threads that accept (gunicorn: \
+    --workers). A longer queue helps against bursts only: raise the backlog (gunicorn: --backlog; \
+    listen()) and net.core.somaxconn, which caps it";
+
+/// A full queue at the other end of a connection.
+pub(super) struct Full {
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) process: String,
+    /// There is one listening process that it can have been.
+    pub(super) is_certain: bool,
+    /// The other end did not take the connection before what was sent on it was lost.
+    was_established_late: bool,
+    pub(super) overflows: u64,
+    pub(super) limit: u32,
+    pub(super) rows: Vec<(u64, RowRef)>,
+}
+
+impl Full {
+    /// A full queue drops SYNs; and the last segment of a handshake, after which the client sends in vain.
+    pub(super) fn explains(&self, stall: Stall) -> bool {
+        match stall {
+            Stall::SynRetry => true,
+            Stall::Rto | Stall::TailLossProbe => self.was_established_late,
+            Stall::FastRetransmit | Stall::ZeroWindow => false,
+        }
+    }
+
+    pub(super) fn words(&self) -> String {
+        let who = if self.is_certain {
+            format!(" of {} ({}), which listens there,", self.process, self.pid)
+        } else {
+            String::from(" (of several that it can have been)")
+        };
+        let dropped = match self.overflows {
+            1 => String::from("1 was dropped"),
+            n => format!("{n} were dropped"),
+        };
+        format!(". The queue{who} holds {}, and {dropped} meanwhile", u64::from(self.limit) + 1)
+    }
+}
+
+/// Whether the queue at the other end overflowed while this connection stood still.
+pub(super) fn full(case: &Case<'_>, ends: Ends<'_>, socket: &Socket<'_>) -> Option<Full> {
+    let (local, peer) = ends;
+    let stalls = socket.losses.iter().filter(|(stall, _)| *stall != Stall::ZeroWindow);
+    let stalls: Vec<_> =
+        stalls.map(|(_, loss)| Interval::new(loss.start_time, loss.duration_ns)).collect();
+    let accepted = case.accepts.iter().find(|a| {
+        a.local == peer && a.peer == local && !local.is_empty() && reaches(case, &a.host, peer)
+    });
+    let here = |listener: &&&TcpListener| {
+        let known = accepted.is_some_and(|accept| accept.host == listener.host);
+        let own = listener.host == case.request.host && is_own(peer, local);
+        match listens(listener, peer) {
+            Listens::There => reaches(case, &listener.host, peer),
+            Listens::Everywhere => known || own,
+            Listens::Elsewhere => false,
+        }
+    };
+    let listeners: Vec<_> = case.listeners.iter().filter(here).collect();
+    let who: BTreeSet<_> = listeners.iter().map(|l| (&l.host, l.pid)).collect();
+    let overflowed: Vec<_> = listeners
+        .into_iter()
+        .filter(|l| l.overflows > 0)
+        .filter_map(|l| {
+            let second = Interval::new(l.start_time, l.duration_ns);
+            let ns = stalls.iter().map(|stall| stall.overlap(second).len()).max()?;
+            (ns > 0).then_some((ns, *l))
+        })
+        .collect();
+    let (_, first) = overflowed.first()?;
+    let earliest = stalls.iter().map(|stall| stall.start).min()?;
+    Some(Full {
+        host: first.host.clone(),
+        pid: first.pid,
+        process: first.process.clone(),
+        is_certain: who.len() == 1,
+        was_established_late: accepted.is_some_and(|accept| accept.start_time > earliest),
+        overflows: overflowed.iter().fold(0, |sum, (_, l)| sum + u64::from(l.overflows)),
+        limit: first.queue_limit,
+        rows: overflowed.iter().map(|(ns, l)| (*ns, listener_row(l))).collect(),
+    })
+}
+
+/// The request's own connection found a full queue when it came.
+pub(super) struct OwnQueue {
+    length: u32,
+    limit: u32,
+    overflows: u64,
+    rows: Vec<RowRef>,
+}
+
+/// Whether the queue that the request's connection waited in was full.
+pub(super) fn own(case: &Case<'_>) -> Option<OwnQueue> {
+    let request = case.request;
+    let accepted = case.accepts.iter().find(|a| {
+        a.host == request.host
+            && a.local == request.local
+            && a.peer == request.peer
+            && a.queue_limit > 0
+            && a.queue_length >= a.queue_limit
+    })?;
+    let meanwhile = case.listeners.iter().filter(|l| {
+        let second = Interval::new(l.start_time, l.duration_ns);
+        l.host == request.host
+            && !matches!(listens(l, &request.local), Listens::Elsewhere)
+            && l.queue_limit == accepted.queue_limit
+            && l.overflows > 0
+            && second.overlap(case.window.accept_queue).len() > 0
+    });
+    let meanwhile: Vec<_> = meanwhile.collect();
+    let mut rows = vec![accept_row(accepted)];
+    rows.extend(meanwhile.iter().map(|l| listener_row(l)));
+    Some(OwnQueue {
+        length: accepted.queue_length,
+        limit: accepted.queue_limit,
+        overflows: meanwhile.iter().fold(0, |sum, l| sum + u64::from(l.overflows)),
+        rows,
+    })
+}
+
+impl OwnQueue {
+    /// Says so in the finding about the wait in that queue.
+    pub(super) fn add_to(self, mut finding: Finding) -> Finding {
+        finding.pattern = "queue_full";
+        finding.text += &format!(
+            ". The queue was full: {} in it, {} allowed by its limit of {}",
+            words::count(self.length as usize, "connection"),
+            u64::from(self.limit) + 1,
+            self.limit,
+        );
+        if self.overflows > 0 {
+            finding.text += &format!("; {} more were dropped meanwhile", self.overflows);
+        }
+        finding.advice += ". ";
+        finding.advice += ADVICE;
+        finding.evidence_rows += self.rows.len();
+        finding.evidence.extend(self.rows);
+        finding.evidence.truncate(Finding::MAX_ROWS);
+        finding
+    }
+}
+
+enum Listens {
+    There,
+    /// At that port of every address of its host.
+    Everywhere,
+    Elsewhere,
+}
+
+fn listens(listener: &TcpListener, address: &str) -> Listens {
+    if listener.local == address {
+        return Listens::There;
+    }
+    let parsed = |text: &str| text.parse::<SocketAddr>().ok();
+    match (parsed(&listener.local), parsed(address)) {
+        (Some(any), Some(one)) if any.ip().is_unspecified() && any.port() == one.port() => {
+            Listens::Everywhere
+        }
+        _ => Listens::Elsewhere,
+    }
+}
+
+/// An address of the same host, as far as addresses alone tell.
+fn is_own(peer: &str, local: &str) -> bool {
+    let ip = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    is_loopback(peer) || (ip(peer).is_some() && ip(peer) == ip(local))
+}
