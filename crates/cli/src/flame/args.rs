@@ -8,6 +8,7 @@ use underspan_flame::svg::Colouring;
 use underspan_flame::{Grouping, Kind, Per};
 
 use super::time::{Instant, Range};
+use crate::diff::method_and_path;
 use crate::failure::Failure;
 
 const HOUR: u64 = 3_600_000_000_000;
@@ -243,14 +244,7 @@ impl Args {
 
     /// Method and path; each may be empty.
     pub(super) fn method_and_path(&self) -> (String, String) {
-        match self.route.as_deref().map(str::trim) {
-            None => (String::new(), String::new()),
-            Some(route) if route.starts_with('/') => (String::new(), route.to_owned()),
-            Some(route) => match route.split_once(' ') {
-                Some((method, path)) => (method.to_ascii_uppercase(), path.trim().to_owned()),
-                None => (route.to_ascii_uppercase(), String::new()),
-            },
-        }
+        method_and_path(self.route.as_deref().unwrap_or_default())
     }
 
     /// The percentile of fast requests.

@@ -187,7 +187,8 @@ async fn of_requests(
 
 async fn of_route(store: &Store, args: &Args, query: &FlameQuery) -> anyhow::Result<Vec<Request>> {
     let (method, path) = args.method_and_path();
-    let filter = RequestFilter { query: query.clone(), method, path, limit: REQUESTS };
+    let filter =
+        RequestFilter { query: query.clone(), method, path, unhandled: false, limit: REQUESTS };
     let requests = requests_for_flame(store, &filter).await?;
     if requests.is_empty() {
         return Err(Failure::new("no requests in the range that fit")

@@ -1,6 +1,7 @@
 //! Text for people: tables, bars, explanations. No I/O: everything returns strings.
 
 mod bar;
+mod difference;
 mod explanation;
 mod findings;
 mod ink;
@@ -11,6 +12,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use difference::difference;
 pub(crate) use explanation::explanation;
 pub(crate) use ink::Ink;
 pub(crate) use requests::requests;

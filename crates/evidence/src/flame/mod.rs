@@ -163,7 +163,12 @@ pub async fn extents(store: &Store, kind: Kind) -> Result<Vec<Extent>, Error> {
     Ok(extents)
 }
 
-async fn lost_events(store: &Store, since: u64, until: u64) -> Result<Vec<LostEvents>, Error> {
+/// Events that were lost between two times.
+///
+/// # Errors
+///
+/// When the store cannot be asked.
+pub async fn lost_events(store: &Store, since: u64, until: u64) -> Result<Vec<LostEvents>, Error> {
     let sql = format!(
         "SELECT {START}, host, duration_ns, tracker, reason, count FROM lost_events AS t \
          WHERE t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \

@@ -17,6 +17,8 @@ pub struct RequestFilter {
     pub method: String,
     /// HTTP path; any if empty.
     pub path: String,
+    /// Also those that no thread began to handle.
+    pub unhandled: bool,
     /// At most so many, the latest.
     pub limit: u64,
 }
@@ -32,11 +34,12 @@ pub async fn requests_for_flame(
 ) -> Result<Vec<Request>, Error> {
     let mut conditions = String::from(
         "t.start_time >= fromUnixTimestamp64Nano({since:Int64}) \
-         AND t.start_time < fromUnixTimestamp64Nano({until:Int64}) AND handler_ns > 0",
+         AND t.start_time < fromUnixTimestamp64Nano({until:Int64})",
     );
     let query = &filter.query;
     let (mut tid, mut thread) = (0, "");
     for (is_wanted, condition) in [
+        (!filter.unhandled, " AND handler_ns > 0"),
         (query.pid.is_some(), " AND pid = {pid:UInt32}"),
         (query.process.is_some(), " AND process = {process:String}"),
         (!filter.method.is_empty(), " AND method = {method:String}"),

@@ -47,6 +47,7 @@ pub async fn timeline(
         let conditions = Conditions::range(query);
         is_cut |= add(store, query, &conditions, &mut threads, &mut timeline, None).await?;
         let filter = RequestFilter {
+            unhandled: false,
             query: query.clone(),
             method: String::new(),
             path: String::new(),
