@@ -11,8 +11,8 @@ const DATA_READY: Program =
 const COPIED: Program =
     Program { name: "netstack_read", attach: Attach::BtfTracepoint("skb_copy_datagram_iovec") };
 
-const CONSUMED: Program =
-    Program { name: "netstack_datagram_copied", attach: Attach::BtfTracepoint("consume_skb") };
+const RECEIVED: Program =
+    Program { name: "netstack_datagram_read", attach: Attach::BtfTracepoint("sock_recv_length") };
 
 const fn entry(name: &'static str, function: &'static str) -> Program {
     Program { name, attach: Attach::Fentry(function) }
@@ -44,17 +44,7 @@ pub(super) const HOOKS: &[Hook] = &[
         &[exit("netstack_udp_enqueue", "__udp_enqueue_schedule_skb"), DATA_READY],
     ),
     hook("tcp-socket-read", &[entry("netstack_tcp_recv_timestamp", "tcp_recv_timestamp"), COPIED]),
-    hook("udp-socket-read", &[entry("netstack_skb_consume_udp", "skb_consume_udp"), CONSUMED]),
-    hook(
-        "whose datagram was read",
-        &[
-            entry("netstack_skb_consume_udp", "skb_consume_udp"),
-            Program {
-                name: "netstack_datagram_read",
-                attach: Attach::BtfTracepoint("sock_recv_length"),
-            },
-        ],
-    ),
+    hook("udp-socket-read", &[entry("netstack_skb_consume_udp", "skb_consume_udp"), RECEIVED]),
     hook(
         "segments after a missing one",
         &[Program { name: "netstack_segment", attach: Attach::BtfTracepoint("tcp_probe") }],

@@ -78,6 +78,10 @@ struct tcp_sock {
 	__u32 copied_seq;
 };
 
+struct udp_sock {
+	struct sk_buff_head reader_queue;
+};
+
 struct sk_buff {
 	struct sk_buff *next;
 	struct net_device *dev;

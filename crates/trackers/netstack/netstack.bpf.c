@@ -193,6 +193,25 @@ static __always_inline struct socket_note *note_reader(struct sock *sk)
 	return note;
 }
 
+/* Notes the datagram that will be read next, unless it is known or there is none. */
+static __always_inline void note_first(struct socket_note *note, const struct sock *sk)
+{
+	struct sk_buff *first = 0;
+
+	if (note->first_stamp)
+		return;
+	/* Readers take all that is there to a queue of their own. */
+	if (READ(struct udp_sock, sk, reader_queue.qlen))
+		first = READ(struct udp_sock, sk, reader_queue.next);
+	else if (READ(struct sock, sk, sk_receive_queue.qlen))
+		first = READ(struct sock, sk, sk_receive_queue.next);
+	if (!first)
+		return;
+	note->first_ifindex = READ(struct sk_buff, first, skb_iif);
+	note->first_ipv6 = READ(struct sk_buff, first, protocol) == ETH_P_IPV6_BE;
+	note->first_stamp = READ(struct sk_buff, first, tstamp);
+}
+
 /* Something was put into a socket's receive queue. */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(netstack_enqueued, struct sock *sk)
@@ -222,6 +241,13 @@ int BPF_PROG(netstack_enqueued, struct sock *sk)
 		at.ipv6 = here->ipv6;
 		stamp = here->stamp;
 	}
+	if (protocol == IPPROTO_UDP) {
+		struct socket_note *note =
+			bpf_sk_storage_get(&notes, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+		if (note)
+			note_first(note, sk);
+	}
 	if (!socket_is_wanted(&at, sk) || !reader_is_wanted(sk))
 		return 0;
 	if (protocol == IPPROTO_TCP ? here->segment_sk != (__u64)sk || here->told :
@@ -236,53 +262,6 @@ int BPF_PROG(netstack_enqueued, struct sock *sk)
 	return 0;
 }
 
-/* A datagram that a thread is reading. */
-struct copied {
-	__u64 age;
-	__u32 ifindex;
-	bool ipv6;
-	bool is_new;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct copied);
-} copied_datagrams SEC(".maps");
-
-static __always_inline bool is_udp_reader(__u64 code)
-{
-	for (int i = 0; i < NETSTACK_UDP_READERS; i++)
-		if (code - netstack_config.udp_readers[i].start < netstack_config.udp_readers[i].length)
-			return true;
-	return false;
-}
-
-/* A datagram has been copied to a reader, and is given up. */
-SEC("tp_btf/consume_skb")
-int BPF_PROG(netstack_datagram_copied, struct sk_buff *skb, void *caller)
-{
-	struct copied *copied;
-
-	/* All packets of the host end here: the others leave at once. */
-	if (!is_udp_reader((__u64)caller))
-		return 0;
-	if (!current_is_wanted())
-		return 0;
-	copied = bpf_task_storage_get(&copied_datagrams, (void *)bpf_get_current_task_btf(), 0,
-				      BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!copied) {
-		count_lost(NETSTACK_UDP_SOCKET_READ, NETSTACK_LOST_MAP_FULL);
-		return 0;
-	}
-	copied->age = age(NETSTACK_UDP_SOCKET_READ, skb);
-	copied->ifindex = skb->skb_iif;
-	copied->ipv6 = is_ipv6(skb);
-	copied->is_new = copied->age != UNKNOWN;
-	return 0;
-}
-
 /* Bytes of a segment are copied to whoever reads. */
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(netstack_read, struct sk_buff *skb, int len)
@@ -291,7 +270,7 @@ int BPF_PROG(netstack_read, struct sk_buff *skb, int len)
 	struct sock *sk;
 	__u64 ns;
 
-	/* Datagrams only come by here if they are fragments, and without a socket. */
+	/* A datagram has no socket any more, and seldom comes by here. */
 	sk = skb->sk;
 	if (!sk || sk->sk_protocol != IPPROTO_TCP || !current_is_wanted())
 		return 0;
@@ -307,26 +286,41 @@ int BPF_PROG(netstack_read, struct sk_buff *skb, int len)
 	return 0;
 }
 
-/* The system call that read the datagram ends: now it is known from which socket. */
+/*
+ * A datagram was read. No tracepoint shows it, but they are read in order: which one is first in the
+ * queue was noted when the one before was read, or when it came into an empty queue.
+ */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(netstack_datagram_read, struct sock *sk, int ret, int flags)
 {
 	struct sighting at = { .point = NETSTACK_UDP_SOCKET_READ };
-	struct copied *copied;
+	struct socket_note *note;
+	__u64 stamp, ns;
 
-	if (sk->sk_protocol != IPPROTO_UDP)
+	if (sk->sk_protocol != IPPROTO_UDP || ret < 0 || (flags & MSG_PEEK))
 		return 0;
-	copied = bpf_task_storage_get(&copied_datagrams, (void *)bpf_get_current_task_btf(), 0, 0);
-	if (!copied || !copied->is_new)
+	note = bpf_sk_storage_get(&notes, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!note) {
+		count_lost(at.point, NETSTACK_LOST_MAP_FULL);
 		return 0;
-	copied->is_new = false;
-	at.ipv6 = copied->ipv6;
-	at.ifindex = copied->ifindex;
+	}
+	stamp = note->first_stamp;
+	at.ifindex = note->first_ifindex;
+	at.ipv6 = note->first_ipv6;
+	note->first_stamp = 0;
+	note_first(note, sk);
+
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (ret < 0 || (flags & MSG_PEEK) || !socket_is_wanted(&at, sk))
+	if (!current_is_wanted() || !socket_is_wanted(&at, sk))
 		return 0;
-	note_reader(sk);
-	record(&at, copied->age);
+	note->wanted = netstack_config.filter_pids;
+	if (!stamp) {
+		count_lost(at.point, NETSTACK_LOST_UNMATCHED);
+		return 0;
+	}
+	ns = age_of_stamp(at.point, stamp, bpf_ktime_get_ns());
+	if (ns != UNKNOWN)
+		record(&at, ns);
 	return 0;
 }
 

@@ -77,19 +77,9 @@ struct netstack_interface {
 	__u32 ifindex;
 };
 
-/* A function of the kernel's. */
-struct netstack_code {
-	__u64 start;
-	__u64 length;
-};
-
-/* Those that give up a datagram when it was read. */
-#define NETSTACK_UDP_READERS 3
-
 struct netstack_config {
 	__u64 bounds[NETSTACK_BOUNDS]; /* in nanoseconds, each belongs to its bucket */
 	__u8 cells[NETSTACK_CELLS];    /* the bucket in which a cell begins */
-	struct netstack_code udp_readers[NETSTACK_UDP_READERS];
 	struct netstack_cgroup cgroups[NETSTACK_CGROUPS];
 	__u32 cgroup_count;
 	__u32 min_queue; /* only sockets with so many packets waiting to be read */

@@ -15,8 +15,8 @@ use super::error::{Error, Result};
 use super::hooks::{HOOKS, NETFILTER};
 use super::{Histogram, Namespace, Options, Point, Scope, buckets, clock};
 use crate::record::{
-    self, NETSTACK_CGROUPS, netstack_cgroup, netstack_clock, netstack_code, netstack_config,
-    netstack_histogram, netstack_interface, netstack_key, netstack_lost,
+    self, NETSTACK_CGROUPS, netstack_cgroup, netstack_clock, netstack_config, netstack_histogram,
+    netstack_interface, netstack_key, netstack_lost,
 };
 use crate::session::{Doing as _, available, map, preflight, program};
 use crate::{Attach, Hook, HookStatus, LostCount, NetfilterHook, Program, refusal};
@@ -31,10 +31,6 @@ static OBJECT: &Aligned<[u8]> =
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// Programs of other sessions may be at the same place already; then the next is taken.
 const PRIORITIES: i32 = 64;
-
-/// Functions of the kernel's that give up a datagram when it was read: the first, or who called it if
-/// the compiler made its last call a jump.
-const UDP_READERS: [&str; 3] = ["skb_consume_udp", "udp_recvmsg", "udpv6_recvmsg"];
 
 /// Names of the reasons, in the order of `enum netstack_lost`.
 pub(super) const REASONS: [&str; 4] = ["map_full", "unstamped", "clock_step", "unmatched"];
@@ -514,7 +510,6 @@ fn configured(options: &Options, cgroups: &Cgroups) -> Result<netstack_config> {
     let mut config = netstack_config {
         bounds: buckets::bounds(),
         cells: buckets::cells(),
-        udp_readers: [netstack_code::default(); UDP_READERS.len()],
         min_queue: options.min_queue,
         filter_pids: u8::from(!options.pids.is_empty()),
         filter_interfaces: u8::from(!options.interfaces.is_empty()),
@@ -525,7 +520,6 @@ fn configured(options: &Options, cgroups: &Cgroups) -> Result<netstack_config> {
         cgroup_count: options.cgroups.len() as u32,
         _pad: [0; 3],
     };
-    config.udp_readers = kernel_functions(UDP_READERS);
     if options.cgroups.len() > config.cgroups.len() {
         return Err(Error::TooMany { what: "cgroups", most: config.cgroups.len() });
     }
@@ -534,19 +528,6 @@ fn configured(options: &Options, cgroups: &Cgroups) -> Result<netstack_config> {
         *cell = netstack_cgroup { id: cgroup.id, level: cgroup.level, _pad: 0 };
     }
     Ok(config)
-}
-
-/// Where functions of the kernel's are, each up to the next. One that is not known has no length.
-fn kernel_functions<const N: usize>(names: [&str; N]) -> [netstack_code; N] {
-    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let address = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();
-    let find = |name: &str| {
-        let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
-        let start = address(line).filter(|start| *start != 0)?;
-        let next = symbols.lines().filter_map(address).filter(|other| *other > start).min()?;
-        Some(netstack_code { start, length: next - start })
-    };
-    names.map(|name| find(name).unwrap_or_default())
 }
 
 /// Loads the programs that trace functions, or those that do without if a single one of them is

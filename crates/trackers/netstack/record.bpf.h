@@ -58,6 +58,9 @@ struct socket_note {
 	__u32 gap_start; /* bytes that came while earlier ones were missing: from here */
 	__u32 gap_end;	 /* to here; the same: none */
 	__u32 wanted;	 /* a process that was asked for reads it */
+	__u32 first_ifindex; /* of the datagram that will be read next */
+	__u64 first_stamp;   /* 0: there is none, or it is not known */
+	bool first_ipv6;
 };
 
 struct {
@@ -200,13 +203,21 @@ static __always_inline bool needs_cgroup(void)
 	return netstack_config.cgroup_count || netstack_config.by_cgroup;
 }
 
+static __always_inline __u32 waiting(const struct sock *sk)
+{
+	__u32 count = READ(struct sock, sk, sk_receive_queue.qlen);
+
+	if (READ(struct sock, sk, sk_protocol) == IPPROTO_UDP)
+		count += READ(struct udp_sock, sk, reader_queue.qlen);
+	return count;
+}
+
 /* Notes the socket's cgroup; whether it, its queue and the packet's place were asked for. */
 static __always_inline bool socket_is_wanted(struct sighting *at, const struct sock *sk)
 {
 	if (!place_is_wanted(at))
 		return false;
-	if (netstack_config.min_queue &&
-	    READ(struct sock, sk, sk_receive_queue.qlen) < netstack_config.min_queue)
+	if (netstack_config.min_queue && waiting(sk) < netstack_config.min_queue)
 		return false;
 	if (needs_cgroup()) {
 		struct cgroup *cgroup = READ(struct sock, sk, sk_cgrp_data.cgroup);
