@@ -13,6 +13,7 @@ struct config {
 	__u64 gc_threshold_ns;	 /* so do collections */
 	__u64 off_cpu_period_ns; /* waiting time per sample, at most 1 s; 0: no samples */
 	__u64 loop_threshold_ns; /* and iterations of event loops */
+	__u64 tick_ns;		 /* the kernel's: its jiffies */
 	__s64 preempt_count_from_rq; /* see interrupt.h; 0: not known */
 	__u8 discover;		 /* report every exec and listen, so that user space can choose */
 	__u8 _pad[7];

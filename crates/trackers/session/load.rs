@@ -165,6 +165,7 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
         gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
         loop_threshold_ns: options.loop_threshold.as_nanos() as u64,
         off_cpu_period_ns: options.off_cpu_period.min(Duration::from_secs(1)).as_nanos() as u64,
+        tick_ns: tick_ns(),
         preempt_count_from_rq: preempt_count.unwrap_or(0),
         discover: u8::from(options.discover),
         ..config::default()
@@ -175,6 +176,13 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
         }
     }
     Ok(())
+}
+
+/// How long the kernel's tick is: what its coarse clocks are good for.
+fn tick_ns() -> u64 {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
+    let tick = nix::time::clock_getres(clock).map(Duration::from);
+    tick.map_or(4_000_000, |tick| tick.as_nanos() as u64)
 }
 
 /// Whether the kernel has what a program attaches to.

@@ -247,19 +247,14 @@ static __always_inline void own_window(struct sock *sk, struct tcp_sock___tcp *t
 /* What the kernel says a connection is held up by: enum tcp_chrono. */
 #define CHRONO_RWND_LIMITED 2
 
-extern unsigned int CONFIG_HZ __kconfig __weak;
-
 /* Since when there has been more to send than the window has room for; 0: there is not. The kernel
  * notes it in ticks. The last segment went just then, unless it was sent again meanwhile. */
 static __always_inline __u64 limited_since(struct tcp_sock___tcp *tp, __u64 now)
 {
-	__u64 tick, since;
+	__u64 tick = config.tick_ns, since;
 
 	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) != CHRONO_RWND_LIMITED)
 		return 0;
-	if (!CONFIG_HZ)
-		return tp->tcp_wstamp_ns < now ? tp->tcp_wstamp_ns : now;
-	tick = 1000000000U / CONFIG_HZ;
 	since = now - (__u64)((__u32)bpf_jiffies64() - tp->chrono_start) * tick;
 	if (tp->tcp_wstamp_ns > since - tick && tp->tcp_wstamp_ns < since + tick)
 		return tp->tcp_wstamp_ns;

@@ -16,7 +16,6 @@ use nix::sched::{CloneFlags, setns};
 
 /// Kinds of segments, as in `wire.bpf.c`.
 pub(super) const SYN: u32 = 1;
-pub(super) const SYN_ACK: u32 = 2;
 pub(super) const DATA: u32 = 4;
 pub(super) const ACK: u32 = 8;
 
@@ -30,7 +29,6 @@ pub(super) struct Packet {
     pub(super) len: u32,
     /// As in the header: not scaled.
     pub(super) window: u32,
-    pub(super) source: u16,
     pub(super) flags: u32,
     pub(super) lost: bool,
 }
@@ -226,7 +224,6 @@ fn packet(bytes: &[u8]) -> Packet {
         ack: word(2),
         len: word(3),
         window: word(4),
-        source: (word(5) >> 16) as u16,
         flags: word(6),
         lost: word(7) != 0,
     }
