@@ -147,12 +147,24 @@ async fn a_fix_is_told_by_route_and_by_cause() {
     for (arguments, status, error) in [
         (&["--route", "/nothing"][..], 1, "no requests in --before"),
         (&["--pid", "1"], 1, "no requests in --before"),
-        (&["--after", "10m"], 2, "FROM..UNTIL"),
     ] {
         let output = service.diff(arguments);
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {told}");
         assert!(told.contains(error), "{arguments:?}: {told}");
+    }
+    for (before, status, error) in
+        [("10m", 2, "give a range as FROM..UNTIL"), ("5m..6m", 1, "a time range is empty")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_underspan"))
+            .args(["diff", "--before", before, "--after", "5m.."])
+            .env("UNDERSPAN_DATA", service.folder.path())
+            .env_remove("UNDERSPAN_STORE")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{before}: {told}");
+        assert!(told.contains(error), "{before}: {told}");
     }
     service.embedded.shutdown().await;
 }
