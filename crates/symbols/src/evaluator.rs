@@ -14,9 +14,13 @@ use gimli::{
 use object::{Object as _, ObjectSymbol as _};
 
 use crate::image::Image;
+use crate::tail_calls;
 
 /// The evaluator, in all versions that are supported.
 pub(crate) const NAME: &str = "_PyEval_EvalFrameDefault";
+
+/// Below this many bytes the evaluator does not hold the code of all instructions.
+const SMALL: u64 = 8 << 10;
 
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
@@ -29,6 +33,9 @@ pub(crate) fn ranges(image: &Image<'_>) -> Vec<Range<u64>> {
         .map(|symbol| symbol.address()..symbol.address().saturating_add(symbol.size()))
         .collect();
     ranges.extend(parts(image, start).unwrap_or_default());
+    if ranges.iter().all(|range| range.end - range.start < SMALL) {
+        ranges.extend(tail_calls::ranges(image));
+    }
     ranges.sort_by_key(|range| (range.start, range.end));
     ranges.dedup();
     ranges
@@ -36,6 +43,7 @@ pub(crate) fn ranges(image: &Image<'_>) -> Vec<Range<u64>> {
 
 fn is_part(name: &str) -> bool {
     name.strip_prefix(NAME).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        || name.starts_with(tail_calls::PREFIX)
 }
 
 /// The evaluator's first instruction.

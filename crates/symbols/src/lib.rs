@@ -24,6 +24,7 @@ mod plumbing;
 mod process;
 mod python;
 mod symbolizer;
+mod tail_calls;
 mod vdso;
 
 pub use kallsyms::Kallsyms;

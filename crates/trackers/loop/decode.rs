@@ -7,7 +7,7 @@ use underspan_model::{Ledger, State};
 
 use crate::record::{
     DecodeError, comm, event_kind, gc_event, gil_event, kind, loop_event, loop_kind, read,
-    stack_event, wait_event,
+    stack_event, stack_moment, wait_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::stack::{PythonFrame, RawStack, raw_stack};
@@ -35,6 +35,8 @@ struct HeldUp {
 #[derive(Default)]
 struct Loop {
     stacks: VecDeque<(u64, RawStack)>,
+    /// Where in the kernel it slept: the rest of this stack is on its way.
+    asleep: Option<RawStack>,
     heard: u64,
 }
 
@@ -60,13 +62,25 @@ impl LoopDecoder {
     }
 
     fn stack(&mut self, event: &stack_event, bytes: &[u8]) -> Result<(), DecodeError> {
+        let moment = u32::from(event.moment);
         // A waker's stack tells of another thread's wait.
-        if event.loop_ == 0 || event.moment == crate::record::stack_moment::STACK_OF_WAKER as u8 {
+        if event.loop_ == 0 || moment == stack_moment::STACK_OF_WAKER {
             return Ok(());
         }
-        let stack = raw_stack(event, bytes)?;
+        let mut stack = raw_stack(event, bytes)?;
         let known = self.loops.entry(event.h.tid).or_default();
         known.heard = event.h.time;
+        // The kernel's part of a wait comes by itself, before the rest.
+        if moment == stack_moment::STACK_ASLEEP {
+            known.asleep = Some(stack);
+            return Ok(());
+        }
+        if moment == stack_moment::STACK_AFTER_WAIT
+            && let Some(asleep) = known.asleep.take()
+        {
+            stack.kernel = asleep.kernel;
+            stack.ends.kernel = asleep.ends.kernel;
+        }
         if known.stacks.len() == STACKS {
             known.stacks.pop_front();
         }

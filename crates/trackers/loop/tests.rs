@@ -4,7 +4,8 @@ use underspan_model::State;
 
 use super::LoopTracker;
 use crate::record::{
-    bytes_of, event_header, event_kind, gil_event, loop_event, loop_kind, stack_event, wait_event,
+    bytes_of, event_header, event_kind, gil_event, loop_event, loop_kind, stack_event,
+    stack_moment, wait_event,
 };
 use crate::tests::support::{FakeContext, Row, decode};
 use crate::{Rows, Tracker as _};
@@ -137,4 +138,29 @@ fn an_unknown_kind_is_refused() {
     let result =
         LoopTracker.decoder().event(bytes_of(&event), &mut context(), &mut Rows::default());
     assert!(result.is_err());
+}
+
+#[test]
+fn the_two_parts_of_a_wait_are_one_place() {
+    let mut decoder = LoopTracker.decoder();
+    let (mut context, mut rows) = (FakeContext::new(), Rows::default());
+    let asleep = stack_event {
+        h: header(event_kind::EVENT_STACK, 1_290 * MS),
+        kernel_frames: 1,
+        moment: stack_moment::STACK_ASLEEP as u8,
+        loop_: 1,
+        ..stack_event::default()
+    };
+    let records = [
+        [bytes_of(&asleep), &0xffff_8000_0000_0001_u64.to_ne_bytes()].concat(),
+        stack(1_291 * MS, 0x1000),
+        bytes_of(&stall(State::Sleep)).to_vec(),
+    ];
+    for record in &records {
+        decoder.event(record, &mut context, &mut rows).unwrap();
+    }
+    decoder.finish(2_000 * MS, &mut context, &mut rows);
+    let row = &decode(&mut rows)[0];
+    let stack = &context.stacks[row.u64("stack_id") as usize - 1];
+    assert_eq!((stack.kernel.len(), stack.native.as_slice()), (1, &[0x1000][..]));
 }

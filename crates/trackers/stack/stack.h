@@ -14,7 +14,7 @@
 #include "../bpf/event.h"
 
 #define KERNEL_FRAMES 48
-#define NATIVE_FRAMES 512
+#define NATIVE_FRAMES 1024 /* CPython up to 3.10 has some three for each of Python's */
 #define PYTHON_FRAMES 512
 
 /* Why a walk ended: StackEnd in the model crate, in this order. */

@@ -36,6 +36,8 @@ CASES = (
     Case("stacks_c", part="stacks"),
     Case("stacks_rust", part="stacks"),
     Case("stacks_go", part="stacks"),
+    Case("patterns", part="stacks"),
+    Case("loop", part="stacks"),
 )
 
 

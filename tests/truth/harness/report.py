@@ -33,9 +33,9 @@ How far Underspan's figures are from the truth: {day}, Linux {kernel} on {machin
 PARTS = {
     "stacks": """## Stacks
 
-Threads wait at the ends of known call trees, in every kind of code and on every interpreter there is.
-Each samples' stack is compared with what the program itself says, frame by frame: for Python all
-frames with their lines; and the samples' weights with the time that the kernel says was waited.
+Threads wait at the ends of known call trees, in every kind of code and on every interpreter there
+is. Each sample's stack is compared with what the program itself says, frame by frame: for Python
+all frames with their lines; and the samples' weights with the time that the kernel says was waited.
 
 - **right stack**: the share of the weights that is on the right stack, complete, with nothing in
   it that is not there. At least 99 %.

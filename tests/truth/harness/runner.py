@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from . import checks, driver, requests, stacks
+from . import checks, driver, loops, patterns, requests, stacks
 from .cases import CASES, WORKLOADS, source
 from .seen import TABLES, Seen
 from .underspan import Unusable
@@ -31,6 +31,8 @@ CHECKS = {
     "no_finding": requests.no_finding,
     "stack": stacks.stack,
     "first_stack": stacks.first_stack,
+    "stall": loops.stall,
+    "patterns": patterns.patterns,
 }
 
 ATTEMPTS = 3
@@ -137,7 +139,7 @@ def judge_once(cases, interpreter, folder, underspan):
         all_played.append(play_attached(step, underspan))
     tables = {name: underspan.table(name) for name in TABLES}
     stacks_seen = underspan.table("stacks") if any(case.part == "stacks" for case in cases) else ()
-    seen = Seen(tables, underspan.explain, stacks_seen)
+    seen = Seen(tables, underspan.explain, stacks_seen, underspan.flame)
     wrong = [] if status == DRIVER_STATUS else [f"it is {status} instead of {DRIVER_STATUS}"]
     lost = [f"{row['count']} of {row['tracker']}: {row['reason']}" for row in underspan.lost()]
     yield "run", statement("exit status is the command's", wrong)

@@ -1,7 +1,7 @@
 """What the store holds after a run, as plain rows; the checks ask it and nothing else."""
 
 MARGIN_NS = 50_000_000
-TABLES = ("thread_states", "waits", "gil_wait", "gc_pause", "requests", "off_cpu")
+TABLES = ("thread_states", "waits", "gil_wait", "gc_pause", "requests", "off_cpu", "loop_stall")
 TEXT = frozenset(
     (
         "host",
@@ -22,6 +22,9 @@ TEXT = frozenset(
         "sent_thread",
         "start_time",
         "lock_kind",
+        "kind",
+        "culprit",
+        "culprit_thread",
         "holder_reason",
     )
 )
@@ -35,9 +38,10 @@ def numbers(row):
 class Seen:
     """The rows of one run. Claims name processes and threads as these see themselves (`ns_pid`)."""
 
-    def __init__(self, tables, explain=None, stacks=()):
+    def __init__(self, tables, explain=None, stacks=(), flame=None):
         self.tables = {name: [numbers(row) for row in rows] for name, rows in tables.items()}
         self.explain = explain
+        self.flame = flame
         self.stacks = {int(row["stack_id"]): row for row in stacks}
         self._own = {row["tid"]: row["ns_tid"] for row in self.tables["thread_states"]}
 

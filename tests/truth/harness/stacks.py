@@ -134,23 +134,22 @@ def rows_of(claim, seen):
     ]
 
 
-def scale(claim, seen):
-    """By how much the weights of the thread's states differ from its ledger."""
-    ledger = sum(
-        row[state + "_ns"]
-        for row in seen.of_thread("thread_states", claim)
-        for state in claim["states"]
-    )
-    samples = seen.of_thread("off_cpu", claim)
-    weight = sum(row["weight_ns"] for row in samples if row["state"] in claim["states"])
-    return ledger / weight if weight else 0
+def scaled(rows, claim, seen):
+    """The rows' weights, scaled so that all of the thread's sum to its ledger, state by state."""
+    ledgers, samples = seen.of_thread("thread_states", claim), seen.of_thread("off_cpu", claim)
+    total = 0
+    for state in claim["states"]:
+        weight = sum(row["weight_ns"] for row in samples if row["state"] == state)
+        ours = sum(row["weight_ns"] for row in rows if row["state"] == state)
+        if weight:
+            total += ours * sum(row[state + "_ns"] for row in ledgers) / weight
+    return round(total)
 
 
 def stack(claim, seen):
     """One place or several at which a thread waited: its samples say the same."""
     rows, trees, cut_short = rows_of(claim, seen), claim["trees"], claim.get("cut_short", "")
     weight, injected = sum(row["weight_ns"] for row in rows), sum(tree["ns"] for tree in trees)
-    scaled = round(weight * scale(claim, seen))
     found, why, cut = collections.Counter(), collections.Counter(), 0
     for row in rows:
         known = seen.stacks.get(row["stack_id"])
@@ -170,7 +169,7 @@ def stack(claim, seen):
         len(rows),
         injected,
         weight,
-        scaled,
+        scaled(rows, claim, seen),
         right,
         100 * cut / len(rows) if rows else 0,
         [],

@@ -1,6 +1,7 @@
 """The `underspan` command, as the harness uses it."""
 
 import contextlib
+import datetime
 import json
 import os
 import shutil
@@ -139,3 +140,21 @@ class Underspan:
 
     def explain(self, request_id):
         return json.loads(self._ask("explain", request_id))
+
+    def flame(self, pid, claim, idle):
+        """Lines of folded stacks of a process off the CPU, in a claim's time."""
+        since, until = (
+            datetime.datetime.fromtimestamp(ns / 1e9, datetime.timezone.utc).isoformat()
+            for ns in (claim["start"], claim["end"])
+        )
+        window = ["--since", since, "--until", until, "--pid", str(pid)]
+        command = ["flame", "--data", self.data, "--kind", "off-cpu", "--format", "folded", *window]
+        answer = subprocess.run(
+            [self.binary, *command, *(["--idle"] if idle else [])],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ASK_TIME_LIMIT_S,
+        )
+        if answer.returncode:
+            raise Unusable(f"`underspan flame` failed: {answer.stderr.decode().strip()}")
+        return answer.stdout.decode().splitlines()

@@ -1,7 +1,7 @@
 """Threads wait at the ends of known call trees.
 
-What a stack must be is said by the interpreter itself, with `sys._getframe()`, just before the wait;
-how long the wait was is said by the kernel. The argument is a library made of callback.c.
+What a stack must be is said by the interpreter itself, with `sys._getframe()`, just before the
+wait; how long the wait was is said by the kernel. The argument is a library made of callback.c.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ class Cause:
 
     def __init__(self, label, states, work, *places, at_least_ms=1200, cut_short=""):
         self.label = label
-        self.states = states.split("+")
+        # Whoever comes back from a wait may have to wait for the GIL too, at the same place.
+        self.states = [*states.split("+"), "gil_wait"]
         self.work = work
         self.places = places
         self.at_least_ms = at_least_ms

@@ -1,5 +1,6 @@
 //! The thread that looks up names.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +19,6 @@ const QUEUE: usize = 8192;
 const QUEUE_BYTES: usize = 8 << 20;
 /// Named stacks that may wait for their row to be written.
 const NAMED: usize = 1024;
-/// Jobs that are looked at together: first what can vanish is read for all of them.
-const TOGETHER: usize = 256;
 
 /// What the thread is told, in order.
 #[derive(Debug)]
@@ -133,28 +132,38 @@ fn run(
     if let Err(error) = lower_priority() {
         tracing::debug!("names are looked up at ordinary priority: {error}");
     }
-    while let Ok(first) = jobs.recv() {
-        let together: Vec<_> =
-            [first].into_iter().chain(jobs.try_iter().take(TOGETHER - 1)).collect();
-        for job in &together {
-            read_ahead(&mut symbolizer, job);
-        }
-        for job in together {
-            waiting.bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
-            match job {
-                Job::Name { id, at, process, stack } => {
-                    let stack = symbolizer.name(process, &stack);
-                    // The agent has ended, and counts what is left.
-                    if done.send(Named { id, at, stack }).is_err() {
-                        return;
-                    }
-                    waiting.stacks.fetch_sub(1, Ordering::Relaxed);
+    let mut todo = VecDeque::new();
+    // Before each look-up, which may take long where a binary is new: what has come meanwhile may be
+    // of a process that ends before its turn comes.
+    while let Some(job) = next(jobs, &mut todo, |job| read_ahead(&mut symbolizer, job)) {
+        waiting.bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
+        match job {
+            Job::Name { id, at, process, stack } => {
+                let stack = symbolizer.name(process, &stack);
+                // The agent has ended, and counts what is left.
+                if done.send(Named { id, at, stack }).is_err() {
+                    return;
                 }
-                Job::Ended(process) => symbolizer.ended(process),
-                Job::Learn(_) | Job::Forked { .. } => {}
+                waiting.stacks.fetch_sub(1, Ordering::Relaxed);
             }
+            Job::Ended(process) => symbolizer.ended(process),
+            Job::Learn(_) | Job::Forked { .. } => {}
         }
     }
+}
+
+/// The oldest job. All that have come are shown to `arrived` first. `None`: there will be none.
+fn next(
+    jobs: &Receiver<Job>,
+    todo: &mut VecDeque<Job>,
+    mut arrived: impl FnMut(&Job),
+) -> Option<Job> {
+    let first = if todo.is_empty() { Some(jobs.recv().ok()?) } else { None };
+    for job in first.into_iter().chain(jobs.try_iter()) {
+        arrived(&job);
+        todo.push_back(job);
+    }
+    todo.pop_front()
 }
 
 /// Reads what can vanish: mappings go with their process, code objects when nobody refers to them.
@@ -171,13 +180,14 @@ fn read_ahead(symbolizer: &mut Symbolizer, job: &Job) {
     }
 }
 
-/// What is watched must not wait for a CPU because of this.
+/// What is watched must not wait for a CPU because of this. Not the lowest priority: on a busy host the
+/// process would be gone before its turn came.
 fn lower_priority() -> io::Result<()> {
-    const NICEST: i32 = 19;
+    const NICE: i32 = 10;
     let batch = libc::sched_param { sched_priority: 0 };
     // SAFETY: both only change how the calling thread (0) is scheduled; `batch` outlives the call.
     let failed = unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) != 0
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICE) != 0
             || libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) != 0
     };
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }

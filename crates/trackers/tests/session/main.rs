@@ -12,6 +12,7 @@ mod support;
 mod collections;
 mod gil;
 mod lives;
+mod loops;
 mod off_cpu;
 mod oncpu;
 mod python_stacks;

@@ -1,0 +1,168 @@
+//! Event loops of asyncio stall for known reasons and known times: one row for each, and none for what
+//! is no stall.
+
+use std::path::PathBuf;
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use underspan_cpython::Inspector;
+use underspan_model::{State, column};
+use underspan_trackers::stack::PythonLayout;
+use underspan_trackers::{Options, ProcessConfig};
+
+use crate::python_stacks::common::{Program, interpreters};
+use crate::support::Row;
+use crate::watcher::Watcher;
+use crate::workload::eventually;
+
+const MS: u64 = 1_000_000;
+
+/// Turns of a loop until it is known as one, then stalls. Each says its kind and when it began and ended.
+const BODY: &str = "
+import asyncio, threading, time
+
+lock, holds = threading.Lock(), threading.Event()
+
+def hold():
+    with lock:
+        holds.set()
+        time.sleep(0.2)
+
+def sleeps(seconds=0.15):
+    time.sleep(seconds)
+
+def computes():
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        pass
+
+def waits_for_a_lock():
+    with lock:
+        pass
+
+def short():
+    sleeps(0.05)
+
+async def stall(work):
+    await asyncio.sleep(0.01)
+    begin = time.monotonic_ns()
+    work()
+    end = time.monotonic_ns()
+    await asyncio.sleep(0.01)
+    say(work.__name__, begin, end)
+
+async def main():
+    for _ in range(40):
+        await asyncio.sleep(0.002)
+    for work in (sleeps, computes, short):
+        await stall(work)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holds.wait()
+    await stall(waits_for_a_lock)
+    holder.join()
+    say(holder.native_id)
+
+say('ready')
+sys.stdin.readline()
+asyncio.run(main())
+say('done')
+sys.stdin.readline()
+";
+
+/// The process's libc, and where in it `epoll_wait` begins.
+fn epoll_wait(pid: i32) -> (PathBuf, u64) {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let line = maps.lines().find(|line| line.contains("/libc.so.6")).expect("glibc is mapped");
+    let path = PathBuf::from(line.split_whitespace().last().unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    let file = object::File::parse(bytes.as_slice()).unwrap();
+    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("epoll_wait")).unwrap();
+    let offset = file.segments().find_map(|segment| {
+        let into = symbol.address().checked_sub(segment.address())?;
+        (into < segment.size()).then(|| segment.file_range().0 + into)
+    });
+    (path, offset.expect("the function is in a segment"))
+}
+
+struct Stall {
+    kind: String,
+    begin: u64,
+    end: u64,
+}
+
+#[test]
+fn stalls_of_asyncio_have_a_row_each() {
+    for python in interpreters() {
+        let mut watcher = Watcher::with(Options { on_cpu_hz: 99, ..Options::default() });
+        let mut program = Program::start(&python, BODY);
+        program.hear();
+        let pid = program.pid();
+        let interpreter = Inspector::new().inspect(pid).unwrap();
+        let python_layout = PythonLayout::from(interpreter.frames.as_ref().unwrap());
+        let config = ProcessConfig { python: python_layout, ..ProcessConfig::default() };
+        watcher.session.watch(pid as u32, config).unwrap();
+        let (path, offset) = epoll_wait(pid);
+        watcher.session.attach_loops(pid as u32, &path, &[("loop_epoll", offset)]).unwrap();
+
+        program.tell("");
+        let mut stalls = Vec::new();
+        for _ in 0..4 {
+            let line = program.hear();
+            let mut words = line.split(' ');
+            let kind = words.next().unwrap().to_owned();
+            let mut number = || words.next().unwrap().parse().unwrap();
+            stalls.push(Stall { kind, begin: number(), end: number() });
+            watcher.drain();
+        }
+        let holder: u64 = program.hear().parse().unwrap();
+        program.hear();
+
+        let wanted = stalls.iter().filter(|stall| stall.kind != "short").count();
+        let rows = eventually("the rows of its stalls", || {
+            watcher.drain();
+            watcher.read_ledgers();
+            let rows = watcher.rows_of("loop_stall", pid as u32);
+            // An iteration that only a busy machine made long is a stall too.
+            let of = |stall: &Stall| rows.iter().filter(|row| covers(row, stall)).count() == 1;
+            let found = stalls.iter().filter(|stall| stall.kind != "short" && of(stall)).count();
+            (found == wanted).then_some(rows)
+        });
+        for stall in &stalls {
+            check(&watcher, &rows, stall, holder, &format!("{python:?} {}", stall.kind));
+        }
+        watcher.assert_nothing_lost();
+    }
+}
+
+fn covers(row: &Row, stall: &Stall) -> bool {
+    let (start, duration) = (row.u64("start_time"), row.u64("duration_ns"));
+    start <= stall.begin && stall.end <= start + duration
+}
+
+fn check(watcher: &Watcher, rows: &[Row], stall: &Stall, holder: u64, about: &str) {
+    let injected = stall.end - stall.begin;
+    let row = rows.iter().find(|row| covers(row, stall));
+    let (state, culprit) = match stall.kind.as_str() {
+        "sleeps" => (State::Sleep, 0),
+        "computes" => (State::Running, 0),
+        "waits_for_a_lock" => (State::LockWait, holder),
+        _ => {
+            // Unless the machine made it one.
+            assert!(row.is_none() || injected > 90 * MS, "{about}: {row:?}");
+            return;
+        }
+    };
+    let row = row.unwrap_or_else(|| panic!("{about}: {rows:?}"));
+    assert_eq!(row.text("kind"), "epoll", "{about}");
+    let duration = row.u64("duration_ns");
+    assert!(duration - injected <= injected / 20, "{about}: {injected} of {row:?}");
+    let sum: u64 = State::ALL.iter().map(|state| row.u64(&column(*state))).sum();
+    assert_eq!(sum, duration, "{about}");
+    // A busy machine may keep it from its CPU.
+    let late = row.u64(&column(State::Runnable));
+    let spent = row.u64(&column(state));
+    assert!(spent + late >= injected - injected / 50, "{about}: {injected} of {row:?}");
+    assert_eq!(row.u64("culprit_tid"), culprit, "{about}: {row:?}");
+    let stack = watcher.stack(row.u64("stack_id"));
+    assert!(stack.python.len() >= 8, "{about}: {stack:?}");
+}
