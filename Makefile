@@ -27,12 +27,18 @@ demo: setup ## Play the two stories on nginx, gunicorn, Django and PostgreSQL (r
 demo-hidden: setup ## Show what a CPU profile of a Go consumer hides: its waits (root, Go; KEEP=1 keeps it up)
 	@$(PYTHON) demo/hidden.py $(if $(filter 1,$(KEEP)),--keep)
 
+.PHONY: demo-stack
+demo-stack: setup ## Show which stage of the receive stack makes packets late: the application, the firewall (root)
+	@$(PYTHON) demo/stack.py
+
 # The failures are real processes, signals and time limits: what a loaded machine spoils is played
 # again, and said. Truth in full, on every interpreter, is `make truth`.
 .PHONY: test
 test: setup ## Run every test (root)
 	cargo test --release --workspace --locked
 	$(PYTHON) -m pytest -q python tests/truth
+	@tools/setup.sh readers
+	.cache/readers/bin/python -m pytest -q tests/exports
 	$(PYTHON) -m pytest -q --reruns 2 tests/failures
 	$(PYTHON) -m pytest -q --reruns 1 tests/metrics
 	$(PYTHON) tests/truth --quick

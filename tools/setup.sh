@@ -5,11 +5,14 @@
 #   tools/setup.sh system      Debian or Ubuntu packages, by apt
 #   tools/setup.sh python      the virtual environment, .cache/venv
 #   tools/setup.sh build       target/release/underspan
+#   tools/setup.sh readers     .cache/readers: what reads the exports in tests (not part of all)
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV=.cache/venv
+READERS=.cache/readers
+SPEEDSCOPE=1.25.0
 MINIMUM_RUST=1.89
 PYTHON=${PYTHON:-python3}
 
@@ -45,6 +48,9 @@ missing_packages() {
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     PATH=$PATH:/usr/sbin have nginx || echo nginx   # this and the next: the demo
     have_postgres || echo postgresql
+    PATH=$PATH:/usr/local/go/bin have go || echo golang-go   # a demo, and tests
+    PATH=$PATH:/usr/sbin have nft || echo nftables  # this and the next: make demo-stack, tests
+    PATH=$PATH:/usr/sbin have ip || echo iproute2
     have prometheus || echo prometheus      # tests ask it what it scraped
 }
 
@@ -105,17 +111,38 @@ python() {
     exec 9>&-
 }
 
+# In an environment of their own: the other one is not made anew for them.
+readers() {
+    local wanted
+    have npm || die "no npm, which has speedscope's schema. Install it (Debian: apt install npm), then run this again."
+    mkdir -p .cache
+    exec 9>.cache/lock
+    flock 9
+    wanted=$(cat tests/exports/requirements.txt <(echo $SPEEDSCOPE) <("$PYTHON" -VV) <(pwd) | sha256sum)
+    if [ "$(cat $READERS/stamp 2>/dev/null)" != "$wanted" ]; then
+        say "making $READERS"
+        rm -rf $READERS
+        "$PYTHON" -m venv $READERS
+        $READERS/bin/python -m pip install --quiet --disable-pip-version-check --requirement=tests/exports/requirements.txt
+        npm pack --silent --pack-destination $READERS "speedscope@$SPEEDSCOPE" >/dev/null
+        mkdir $READERS/speedscope
+        tar -xzf "$READERS/speedscope-$SPEEDSCOPE.tgz" -C $READERS/speedscope --strip-components=1
+        echo "$wanted" >$READERS/stamp
+    fi
+    exec 9>&-
+}
+
 build() {
     say "building target/release/underspan"
     cargo build --release --locked --package underspan-cli
 }
 
 case ${1:-all} in
-    system | python | build) "$1" ;;
+    system | python | build | readers) "$1" ;;
     all)
         system
         python
         build
         ;;
-    *) die "usage: tools/setup.sh [system|python|build]" ;;
+    *) die "usage: tools/setup.sh [system|python|build|readers]" ;;
 esac

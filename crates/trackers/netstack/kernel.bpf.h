@@ -61,6 +61,7 @@ struct in6_addr {
 
 struct sock_common {
 	unsigned short skc_family;
+	volatile unsigned char skc_state;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 };
@@ -137,6 +138,7 @@ struct msghdr;
 #define AF_INET6 10
 #define NFPROTO_IPV6 10
 #define NF_ACCEPT 1
+#define TCP_ESTABLISHED 1
 #define MSG_PEEK 2
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17

@@ -250,12 +250,22 @@ int BPF_PROG(netstack_enqueued, struct sock *sk)
 	}
 	if (!socket_is_wanted(&at, sk) || !reader_is_wanted(sk))
 		return 0;
-	if (protocol == IPPROTO_TCP ? here->segment_sk != (__u64)sk || here->told :
+	if (protocol == IPPROTO_TCP && here->segment_sk != (__u64)sk &&
+	    sk->__sk_common.skc_state != TCP_ESTABLISHED) {
+		/* Closed on one side: no tracepoint tells of the segment, but it is the last. */
+		struct sk_buff *last = sk->sk_receive_queue.prev;
+
+		has_final_stamp(last);
+		stamp = last->tstamp;
+		at.ifindex = last->skb_iif;
+		at.ipv6 = is_ipv6(last);
+	} else if (protocol == IPPROTO_TCP ? here->segment_sk != (__u64)sk || here->told :
 				      !here->udp || here->netns != at.netns) {
 		count_lost(at.point, NETSTACK_LOST_UNMATCHED);
 		return 0;
 	}
-	here->told = protocol == IPPROTO_TCP;
+	if (protocol == IPPROTO_TCP)
+		here->told = true;
 	ns = age_of_stamp(at.point, stamp, bpf_ktime_get_ns());
 	if (ns != UNKNOWN)
 		record(&at, ns);

@@ -84,10 +84,11 @@ impl Netstack {
         preflight()?;
         let btf = Btf::from_vmlinux().map_err(|_| crate::Error::NoBtf)?;
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, refusal::print)));
+        // It takes the kernel a while to begin; so does loading.
+        let stamping = ask_for_stamps()?;
         let cgroups = Cgroups::new();
         let config = configured(&options, &cgroups)?;
         let (object, functions, refused) = load(&btf, &config)?;
-        let stamping = ask_for_stamps()?;
 
         let mut netstack = Netstack {
             functions,

@@ -8,7 +8,7 @@ use super::{Histogram, Point};
 /// What a stage of the kernel may add on average. Thousands of firewall rules add more.
 const KERNEL_NS: u64 = 100_000;
 /// What an application may add: it has to be woken, and may have something else to do.
-const APPLICATION_NS: u64 = 1_000_000;
+const APPLICATION_NS: u64 = 5_000_000;
 
 /// A stage in which packets wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
