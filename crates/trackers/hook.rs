@@ -25,6 +25,8 @@ pub struct Program {
 pub enum Attach {
     /// A tracepoint with typed arguments.
     BtfTracepoint(&'static str),
+    /// The same, where it has so many arguments at least: older kernels' had fewer.
+    BtfTracepointWith(&'static str, usize),
     /// A plain tracepoint, `category/name`.
     Tracepoint(&'static str),
     /// A kernel function's entry.
@@ -57,7 +59,9 @@ pub enum NetfilterHook {
 impl std::fmt::Display for Attach {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Attach::BtfTracepoint(name) => write!(f, "BTF tracepoint {name}"),
+            Attach::BtfTracepoint(name) | Attach::BtfTracepointWith(name, _) => {
+                write!(f, "BTF tracepoint {name}")
+            }
             Attach::Tracepoint(name) => write!(f, "tracepoint {name}"),
             Attach::Fentry(name) => write!(f, "fentry {name}"),
             Attach::Fexit(name) => write!(f, "fexit {name}"),

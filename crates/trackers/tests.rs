@@ -205,7 +205,9 @@ mod complete {
         let mut wrong = Vec::new();
         for program in ALL.iter().flat_map(|t| t.hooks()).flat_map(|hook| hook.programs) {
             let section = match program.attach {
-                Attach::BtfTracepoint(name) => format!("tp_btf/{name}"),
+                Attach::BtfTracepoint(name) | Attach::BtfTracepointWith(name, _) => {
+                    format!("tp_btf/{name}")
+                }
                 Attach::Tracepoint(name) => format!("tp/{name}"),
                 Attach::Fentry(name) => format!("fentry/{name}"),
                 Attach::Fexit(name) => format!("fexit/{name}"),

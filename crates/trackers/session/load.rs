@@ -5,8 +5,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::time::Duration;
 
+use libbpf_rs::ReferencesType as _;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Func, Struct, Typedef};
+use libbpf_rs::btf::types::{Func, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut,
 };
@@ -138,7 +139,7 @@ fn wanted(btf: &Btf<'_>, refused: &Refused) -> HashMap<&'static str, bool> {
             }
             let function = matches!(program.attach, Attach::Fentry(_) | Attach::Fexit(_));
             wanted.insert(program.name, function);
-            if matches!(program.attach, Attach::BtfTracepoint(_)) {
+            if matches!(program.attach, Attach::BtfTracepoint(_) | Attach::BtfTracepointWith(..)) {
                 break;
             }
         }
@@ -185,9 +186,24 @@ fn tick_ns() -> u64 {
     tick.map_or(4_000_000, |tick| tick.as_nanos() as u64)
 }
 
+/// How many arguments a tracepoint has.
+fn tracepoint_arguments(name: &str, btf: &Btf<'_>) -> Option<usize> {
+    let typedef = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))?;
+    let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
+    let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
+    // The first is the kernel's own.
+    function.len().checked_sub(1)
+}
+
 /// Whether the kernel has what a program attaches to.
 pub(crate) fn available(attach: Attach, btf: &Btf<'_>) -> std::result::Result<(), String> {
     let found = match attach {
+        Attach::BtfTracepointWith(name, arguments) => match tracepoint_arguments(name, btf) {
+            Some(has) if has < arguments => {
+                return Err(format!("this kernel's has {has} arguments, {arguments} are needed"));
+            }
+            found => found.is_some(),
+        },
         Attach::BtfTracepoint(name) => {
             btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
         }

@@ -69,7 +69,7 @@ fn reason_name(reason: u8) -> Option<&'static str> {
         tcp_loss_reason::TCP_REASON_ABORT_ON_MEMORY => "out_of_memory",
         tcp_loss_reason::TCP_REASON_KEEPALIVE_TIMEOUT => "keepalive_timeout",
         tcp_loss_reason::TCP_REASON_RECEIVE_BUFFER => "receive_buffer",
-        tcp_loss_reason::TCP_REASON_PROTOCOL_MEMORY => "protocol_memory",
+        tcp_loss_reason::TCP_REASON_MEMORY => "memory",
         tcp_loss_reason::TCP_REASON_BACKLOG => "backlog",
         tcp_loss_reason::TCP_REASON_OUT_OF_ORDER_QUEUE => "out_of_order_queue",
         _ => return None,

@@ -57,6 +57,12 @@ const HOOKS: &[Hook] = &[
         &[Program { name: "tcp_loss_reset_sent", attach: Attach::BtfTracepoint("tcp_send_reset") }],
         false,
     ),
+    hook(
+        "packets dropped",
+        // Since Linux 6.11 it says which socket they were for.
+        &[Program { name: "tcp_loss_drop", attach: Attach::BtfTracepointWith("kfree_skb", 4) }],
+        false,
+    ),
 ];
 
 fn loss_columns() -> Vec<String> {

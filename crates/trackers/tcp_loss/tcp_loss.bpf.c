@@ -290,6 +290,82 @@ static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *
 	f->peer_closed = open ? 0 : now;
 }
 
+/* ---- drops ---- */
+
+enum skb_drop_reason {
+	SKB_DROP_REASON_SOCKET_RCVBUFF,
+	SKB_DROP_REASON_PROTO_MEM,
+	SKB_DROP_REASON_SOCKET_BACKLOG,
+	SKB_DROP_REASON_TCP_OFO_QUEUE_PRUNE,
+	SKB_DROP_REASON_TCP_OFO_DROP,
+};
+
+/* The kernel's numbers change, and its names come and go. */
+#define IS_REASON(type, reason, name)                   \
+	(bpf_core_enum_value_exists(enum type, name) && \
+	 (reason) == bpf_core_enum_value(enum type, name))
+#define DROP_IS(reason, name) IS_REASON(skb_drop_reason, reason, SKB_DROP_REASON_##name)
+#define RESET_IS(reason, name) IS_REASON(sk_rst_reason, reason, SK_RST_REASON_##name)
+
+static __always_inline __u8 drop_reason(__u64 reason)
+{
+	if (DROP_IS(reason, SOCKET_RCVBUFF))
+		return TCP_REASON_RECEIVE_BUFFER;
+	if (DROP_IS(reason, PROTO_MEM))
+		return TCP_REASON_MEMORY;
+	if (DROP_IS(reason, SOCKET_BACKLOG))
+		return TCP_REASON_BACKLOG;
+	if (DROP_IS(reason, TCP_OFO_QUEUE_PRUNE) || DROP_IS(reason, TCP_OFO_DROP))
+		return TCP_REASON_OUT_OF_ORDER_QUEUE;
+	return TCP_REASON_NONE;
+}
+
+static __always_inline void tell_drops(struct sock *sk, struct tcp_flow *f)
+{
+	struct tcp_loss_event *e = new_event(sk, f, f->dropped, 0, TCP_DROP);
+
+	if (e) {
+		e->reason = f->drop_reason;
+		e->retransmits = f->drops;
+		e->bytes = f->drop_bytes;
+		submit(e);
+	}
+	f->drops = 0;
+	f->drop_bytes = 0;
+}
+
+/* Told when a burst is over: by the next segment, at the latest at the end. */
+static __always_inline void burst_over(struct sock *sk, struct tcp_flow *f)
+{
+	if (f->drops && bpf_ktime_get_ns() - f->dropped >= DROPS_TOLD_EVERY_NS)
+		tell_drops(sk, f);
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(tcp_loss_drop, struct sk_buff___tcp *skb, void *where, int kernels_reason, struct sock *sk)
+{
+	__u8 reason = drop_reason(kernels_reason);
+	struct tcp_flow *f;
+
+	if (reason == TCP_REASON_NONE || !sk)
+		return 0;
+	f = tcp_flow(sk);
+	if (!f)
+		return 0;
+	burst_over(sk, f);
+	if (f->drops && f->drop_reason != reason)
+		tell_drops(sk, f);
+	if (!f->drops) {
+		f->dropped = bpf_ktime_get_ns();
+		f->drop_reason = reason;
+	}
+	f->drops++;
+	f->drop_bytes += skb->len;
+	return 0;
+}
+
+/* ---- segments ---- */
+
 /* A segment has arrived, and nothing is done about it yet. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
@@ -314,6 +390,7 @@ int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
 		if (!f->stall.recovering && seq_diff(ack, f->stall.end_seq) >= 0)
 			end_stall(sk, f);
 	}
+	burst_over(sk, f);
 	peer_window(sk, tp, f, ack, window);
 	own_window(sk, tp, f, read_word((__u64)skb->cb) >> 32);
 	return 0;
@@ -341,6 +418,8 @@ int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
 	if (f->window_filled && f->window_closed)
 		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, f->last_read);
 	f->window_filled = 0;
+	if (f->drops)
+		tell_drops(sk, f);
 	if (f->peer_closed)
 		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
 	f->peer_closed = 0;
@@ -372,11 +451,6 @@ enum sk_rst_reason {
 	SK_RST_REASON_TCP_DISCONNECT_WITH_DATA,
 };
 
-#define RESET_IS(reason, name)                                             \
-	(bpf_core_enum_value_exists(enum sk_rst_reason, SK_RST_REASON_##name) && \
-	 (reason) == bpf_core_enum_value(enum sk_rst_reason, SK_RST_REASON_##name))
-
-/* The kernel's numbers change, and its names come and go. */
 static __always_inline __u8 reset_reason(__u64 reason)
 {
 	if (RESET_IS(reason, TCP_ABORT_ON_CLOSE))

@@ -33,8 +33,8 @@ fn connect_to(socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
 fn attempt(watcher: &mut Watcher, peer: SocketAddr) -> Row {
     watcher.drain();
     let peer = peer.to_string();
-    let attempts = watcher.rows.iter().filter(|row| row.table == "tcp_connect");
-    let last = attempts.filter(|row| row.text("peer") == peer).next_back();
+    let mut attempts = watcher.rows.iter().filter(|row| row.table == "tcp_connect");
+    let last = attempts.rfind(|row| row.text("peer") == peer);
     let row = last.unwrap_or_else(|| panic!("no attempt to connect to {peer}")).clone();
     assert_eq!((row.u64("pid"), row.u64("tid")), (u64::from(std::process::id()), gettid()));
     row
