@@ -5,7 +5,7 @@ use std::sync::Arc;
 use underspan_model::Ledger;
 
 use crate::stack::RawStack;
-use crate::throttle;
+use crate::{netstack, throttle};
 
 /// A thread, as rows name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub enum Measure<'a> {
         /// How long.
         duration: u64,
     },
+    /// Packets passed a point of the receive stack since it was last told.
+    Packets(&'a netstack::Histogram),
     /// The host's counters were read.
     Host(&'a throttle::Round),
 }

@@ -115,6 +115,19 @@ def ask_for_everything(port: int) -> None:
         list(pool.map(get, ["spin/60"] * 12))
 
 
+def packets_over_ipv6() -> None:
+    """TCP segments that only these tests send: others are busy on IPv4. Half are read late."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        sender = socket.create_connection(server.getsockname()[:2])
+        reader, _ = server.accept()
+        with sender, reader:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number in range(100):
+                sender.sendall(b"x" * 100)
+                time.sleep(0.02 if number % 2 else 0)
+                reader.recv(100, socket.MSG_WAITALL)
+
+
 @pytest.fixture(scope="module")
 def watched(underspan, tmp_path_factory):
     """All of it, once."""
@@ -147,6 +160,7 @@ def watched(underspan, tmp_path_factory):
         natives = stack.enter_context(running(folder, targets, native=True))
         classics = stack.enter_context(running(folder, targets, native=False))
         ask_for_everything(port)
+        packets_over_ipv6()
         # Until nothing is on its way any more: to the store, and to Prometheus.
         time.sleep(6)
         yield Watched(
@@ -202,6 +216,46 @@ def test_classic_histograms_answer_quantiles_within_a_bucket(watched, name):
         at_most = bounds[min(bisect.bisect_left(bounds, high), len(bounds) - 2)]
         assert at_least <= said <= at_most, f"{name}, {quantile}: rows say {low} to {high}"
         print(f"{name} {quantile}: classic {said:.6f} s, bucket {at_least} to {at_most} s")
+
+
+def ages(watched, point: str) -> list[tuple[float, int]]:
+    """Upper bounds of buckets in seconds, and how many packets of the rows were in each."""
+    query = (
+        "SELECT bound / 1e9 AS le, sum(n) AS n FROM netstack ARRAY JOIN bounds_ns AS bound, counts AS n "
+        f"WHERE point = '{point}' AND family = 'ipv6' GROUP BY le ORDER BY le"
+    )
+    return [(float(row["le"]), int(row["n"])) for row in watched.underspan.sql(watched.data, query)]
+
+
+@pytest.mark.parametrize("point", ["ip-start", "tcp-start", "tcp-socket-enqueued", "tcp-socket-read"])
+def test_ages_of_packets_answer_quantiles_within_a_bucket(watched, point):
+    of = f'point="{point}",family="ipv6",job="agent"'
+    selector = f"underspan_netstack_age_seconds{{{of}}}"
+
+    def settled(_):
+        rows = ages(watched, point)
+        count = watched.natives.value(f"histogram_count({selector})")
+        return rows if rows and count == sum(n for _, n in rows) else None
+
+    rows = watched.natives.wait_for("Prometheus has as many packets as the rows", settled, 20)
+    total = sum(n for _, n in rows)
+    assert total >= 90, "a hundred segments, each of its own"
+    count = f"underspan_netstack_age_seconds_count{{{of}}}"
+    assert watched.classics.value(count) == total
+    for quantile in QUANTILES:
+        seen, rank = 0, quantile * total
+        for upper, n in rows:
+            seen += n
+            if seen >= rank:
+                break
+        native = watched.natives.value(f"histogram_quantile({quantile}, {selector})")
+        assert upper / 2 ** (1 / 4) / 1.001 <= native <= upper * 1.001, f"{point}, {quantile}"
+        buckets = selector.replace("_seconds{", "_seconds_bucket{")
+        classic = watched.classics.value(f"histogram_quantile({quantile}, {buckets})")
+        assert upper / 2 <= classic <= upper * 2, f"{point}, {quantile}"
+        print(f"{point} {quantile}: native {native:.9f} s, classic {classic:.9f} s, rows <= {upper:.9f} s")
+    if point == "tcp-socket-read":
+        assert native > 0.018, "half were read 20 ms late"
 
 
 def test_native_prometheus_has_no_classic_buckets_and_the_other_has_only_them(watched):

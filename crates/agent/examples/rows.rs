@@ -33,6 +33,7 @@ async fn main() -> anyhow::Result<()> {
         goroutine_hz: underspan_trackers::goroutine::HZ,
         measure_bpf: false,
         budget: Budget { cpu_share: f64::INFINITY, rss_bytes: u64::MAX },
+        netstack: None,
         metrics: None,
     };
     let spool = Spool::open(folder.as_ref(), SpoolOptions::default())?;

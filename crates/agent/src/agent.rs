@@ -2,11 +2,13 @@
 //! stop.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underspan_model::LostEvents;
+use underspan_trackers::netstack::{self, Netstack};
 use underspan_trackers::{
     ALL, Context as _, Decoder, HookStatus, Lifecycle, LifecycleKind, LostCount, Rows, Session,
     lifecycle,
@@ -58,6 +60,8 @@ pub struct Options {
     pub measure_bpf: bool,
     /// What the agent may use before it sheds load.
     pub budget: Budget,
+    /// Time received packets on their way through the kernel.
+    pub netstack: Option<netstack::Options>,
     /// Where to count what rows are written of, if anybody wants to know.
     pub metrics: Option<Metrics>,
 }
@@ -66,6 +70,7 @@ pub struct Options {
 /// [`Agent::run`].
 pub struct Agent {
     session: Session,
+    netstack: Option<Netstack>,
     processes: Processes,
     namer: Namer,
     goroutines: Goroutines,
@@ -112,9 +117,16 @@ impl Agent {
             discover,
             ..underspan_trackers::Options::default()
         })?;
+        let netstack = options.netstack.map(Netstack::open).transpose()?;
         let mut programs = BpfPrograms::default();
         let mut failed = None;
-        session.each_program(|name, fd| failed = programs.add(name, fd).err().or(failed.take()));
+        let mut add = |name: &str, fd: BorrowedFd<'_>| {
+            failed = programs.add(name, fd).err().or(failed.take());
+        };
+        session.each_program(&mut add);
+        if let Some(netstack) = &netstack {
+            netstack.each_program(&mut add);
+        }
         if let Some(error) = failed {
             tracing::warn!("the programs' cost cannot be read: {error}");
         }
@@ -122,6 +134,7 @@ impl Agent {
 
         Ok(Agent {
             session,
+            netstack,
             processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host, options.metrics.clone())?,
             goroutines: Goroutines::new(options.goroutine_hz),
@@ -265,6 +278,9 @@ impl Agent {
                 decoder.goroutines(&round, &mut self.namer, &mut self.rows);
             }
         }
+        if let Some(netstack) = &mut self.netstack {
+            netstack.refresh()?;
+        }
         for round in self.host.rounds() {
             for decoder in &mut self.decoders {
                 decoder.throttle(&round, &mut self.namer, &mut self.rows);
@@ -303,6 +319,7 @@ impl Agent {
         for decoder in &mut self.decoders {
             decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
         }
+        self.read_netstack(now)?;
         for pid in self.processes.take_changed() {
             self.namer.stacks().watched(pid);
             self.goroutines.watch(pid);
@@ -363,6 +380,18 @@ impl Agent {
         Ok(())
     }
 
+    fn read_netstack(&mut self, now: u64) -> Result<(), OpenError> {
+        let Some(netstack) = &mut self.netstack else { return Ok(()) };
+        let histograms = netstack.read()?;
+        for notice in netstack.take_notices() {
+            tracing::info!("netstack: {notice}");
+        }
+        for decoder in &mut self.decoders {
+            decoder.histograms(&histograms, now, &mut self.namer, &mut self.rows);
+        }
+        Ok(())
+    }
+
     /// How walks of stacks ended since the last call. Where outer frames are missing, that is a loss.
     fn count_stack_ends(&mut self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
         let start_time = self.namer.unix_ns(baseline.at);
@@ -410,6 +439,10 @@ impl Agent {
             .into_iter()
             .map(|LostCount { tracker, reason, count }| (tracker, reason, count))
             .collect();
+        if let Some(netstack) = &self.netstack {
+            let lost = netstack.lost()?.into_iter();
+            totals.extend(lost.map(|lost| (lost.tracker, lost.reason, lost.count)));
+        }
         let programs = self.programs.read()?;
         let missed = programs.values().map(|program| program.recursion_misses).sum();
         totals.push(("ledger", "recursion", missed));
@@ -507,6 +540,9 @@ pub enum OpenError {
     /// The trackers' side.
     #[error(transparent)]
     Trackers(#[from] underspan_trackers::Error),
+    /// The receive stack's programs.
+    #[error(transparent)]
+    Netstack(#[from] netstack::Error),
     /// The agent's own.
     #[error(transparent)]
     Agent(#[from] crate::Error),

@@ -9,6 +9,7 @@ use underspan_model::State;
 use underspan_trackers::{Measure, Timing};
 
 mod host;
+mod netstack;
 mod processes;
 
 use processes::{OTHER, Processes};
@@ -23,6 +24,7 @@ struct Counts {
     thread_ns: BTreeMap<(Arc<str>, usize), u64>,
     requests: BTreeMap<(Arc<str>, &'static str), u64>,
     times: BTreeMap<(Time, Arc<str>), Histogram>,
+    packets: netstack::Packets,
     host: host::Host,
     lost: BTreeMap<(String, String), u64>,
     own: Own,
@@ -145,6 +147,7 @@ impl Counts {
                 let process = self.label(process, now);
                 self.time(Time::Of(what), process, duration);
             }
+            Measure::Packets(histogram) => self.packets.add(histogram),
             Measure::Host(round) => self.host.read(round),
         }
     }
@@ -180,6 +183,7 @@ impl Counts {
             }
             family
         }));
+        families.push(self.packets.family());
         families.extend(self.host.families());
         families.extend(self.own());
         families

@@ -79,6 +79,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         goroutine_hz: 0,
         measure_bpf: false,
         budget: Budget::default(),
+        netstack: None,
         metrics: None,
     };
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();

@@ -9,6 +9,7 @@ use underspan_agent::{
     Budget, CgroupPath, Metrics, Options, Selection, SpoolOptions, comm_pattern,
 };
 use underspan_store::embedded::default_folder;
+use underspan_trackers::netstack;
 
 use crate::Global;
 
@@ -61,6 +62,12 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::goroutine::HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) goroutine_hz: u32,
+    /// Time received packets at the points of the kernel's receive stack (see `underspan netstack`)
+    #[arg(long)]
+    pub(crate) netstack: bool,
+    /// Time them for each interface or cgroup; may be given again
+    #[arg(long, value_name = "WHAT", requires = "netstack")]
+    pub(crate) netstack_by: Vec<PacketsBy>,
     /// Measure the run time of the BPF programs (some 20 ns a run)
     #[arg(long)]
     pub(crate) measure_bpf: bool,
@@ -81,6 +88,15 @@ pub(crate) struct AgentArgs {
     pub(crate) metrics: Option<SocketAddr>,
 }
 
+/// What packets are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PacketsBy {
+    /// The interface they came in by.
+    Interface,
+    /// The cgroup of the socket they are for.
+    Cgroup,
+}
+
 impl AgentArgs {
     /// The agent's options for a selection.
     pub(crate) fn options(
@@ -96,6 +112,11 @@ impl AgentArgs {
             on_cpu_hz: self.on_cpu_hz,
             goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
+            netstack: self.netstack.then(|| netstack::Options {
+                by_interface: self.netstack_by.contains(&PacketsBy::Interface),
+                by_cgroup: self.netstack_by.contains(&PacketsBy::Cgroup),
+                ..netstack::Options::default()
+            }),
             budget: Budget { cpu_share: self.max_cpu / 100.0, rss_bytes: self.max_memory << 20 },
             metrics,
         })

@@ -3,7 +3,7 @@
 use crate::netstack::{BUCKETS, Histogram, NAME, buckets};
 use crate::record::DecodeError;
 use crate::rows::span_row;
-use crate::{Context, Decoder, Rows, Thread};
+use crate::{Context, Decoder, Measure, Rows, Thread};
 
 pub(super) struct NetstackDecoder {
     columns: Vec<String>,
@@ -45,6 +45,7 @@ impl Decoder for NetstackDecoder {
                 };
                 if new.count() > 0 {
                     self.write(&new, since, now, context, rows);
+                    context.measure(&Measure::Packets(&new));
                 }
             }
         }
