@@ -150,7 +150,7 @@ def watched(underspan, tmp_path_factory):
         cgroup.add(pid)
         going = stack.enter_context(
             underspan.going(
-                "up", "--pid", pid, "--data", data, "--store-port", "0", "--keep-root", *options
+                "up", "--netstack", "--pid", pid, "--data", data, "--store-port", "0", "--keep-root", *options
             )
         )
         agent = re.search(r"http://([\d.:]+)/metrics", going.wait_for("metrics at"))[1]
