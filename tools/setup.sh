@@ -49,6 +49,7 @@ missing_packages() {
     PATH=$PATH:/usr/sbin have nginx || echo nginx   # this and the next: the demo
     have_postgres || echo postgresql
     PATH=$PATH:/usr/local/go/bin have go || echo golang-go   # a demo, and tests
+    have npm || echo npm                    # speedscope's schema, for tests
     PATH=$PATH:/usr/sbin have nft || echo nftables  # this and the next: make demo-stack, tests
     PATH=$PATH:/usr/sbin have ip || echo iproute2
     have prometheus || echo prometheus      # tests ask it what it scraped
