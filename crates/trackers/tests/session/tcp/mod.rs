@@ -3,6 +3,7 @@
 
 mod accept;
 mod connect;
+mod cost;
 mod drops;
 mod loss;
 mod quiet;
