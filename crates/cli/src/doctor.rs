@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use underspan_agent::{Agent, Budget, Options, Python, Watched};
+use underspan_trackers::netstack::{self, Netstack, NetstackTracker};
 use underspan_trackers::throttle::{Reader, Source};
-use underspan_trackers::{ALL, HookStatus};
+use underspan_trackers::{ALL, Hook, HookStatus, Tracker as _};
 
 use crate::watch::{SelectArgs, host_name};
 use crate::{Global, output};
@@ -90,7 +91,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 kernel,
                 error: None,
                 trackers: trackers(
-                    agent.hooks(),
+                    &[agent.hooks(), &netstack_hooks()].concat(),
                     &agent.watched().map(|(pid, _)| pid).collect::<Vec<_>>(),
                 ),
                 processes: agent.watched().map(|(pid, watched)| process(pid, watched)).collect(),
@@ -110,6 +111,22 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     let well = report.error.is_none() && report.trackers.iter().all(|tracker| tracker.runs);
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The receive stack's programs are an object of their own, which the agent loads if it is told to.
+fn netstack_hooks() -> Vec<HookStatus> {
+    let error = match Netstack::open(netstack::Options::default()) {
+        Ok(netstack) => return netstack.hooks().to_vec(),
+        Err(error) => error.to_string(),
+    };
+    let refused = |hook: &Hook| HookStatus {
+        tracker: NetstackTracker.name(),
+        what: hook.what,
+        required: hook.required,
+        outcome: None,
+        failed: hook.programs.iter().map(|program| (program.attach, error.clone())).collect(),
+    };
+    NetstackTracker.hooks().iter().map(refused).collect()
 }
 
 fn trackers(hooks: &[HookStatus], watched: &[u32]) -> Vec<TrackerReport> {

@@ -1,0 +1,141 @@
+"""What timing packets at seven points of the receive stack costs, at the highest rate that veth makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import bpf, machine, workload
+from bench.figures import Row, at_most, change, median, spread
+from bench.observers import BenchError
+from bench.settings import Settings
+
+TITLE = "Packets: the receive stack's histograms"
+NOTES = [
+    "Two network namespaces joined by veth. The flood is one thread that sends datagrams of 32 bytes as fast as it can "
+    "and one that reads them; the round trips are one message to and fro, again and again. With and without "
+    "`underspan netstack` by turns; a ratio is against the run just before. Nanoseconds a point are the kernel's own "
+    "count of each program's run time (`bpf_stats_enabled`, which adds to what it measures), in a run of its own.",
+]
+ADDRESS = "10.80.0.2"
+STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+POINT_NS, P99_PERCENT = 150, 1
+# As the kernel cuts them: 15 characters.
+POINTS = {
+    "netstack_pre_routing": "ip-start",
+    "netstack_ip_rcv_core": "ip-start",
+    "netstack_local_in": "tcp-start and udp-start",
+    "netstack_tcp_v4_rcv": "tcp-start",
+    "netstack_udp_rcv": "udp-start",
+    "netstack_enqueued": "tcp- and udp-socket-enqueued",
+    "netstack_tcp_queue_rcv": "tcp-socket-enqueued",
+    "netstack_udp_enqueue": "udp-socket-enqueued",
+    "netstack_read": "tcp-socket-read",
+    "netstack_tcp_recv_timestamp": "tcp-socket-read",
+    "netstack_datagram_read": "udp-socket-read",
+    "netstack_skb_consume_udp": "udp-socket-read",
+    "netstack_arrives": "a packet of this host's own arrives",
+    "netstack_segment": "a segment's place in its stream",
+}
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@contextmanager
+def wire() -> Iterator[tuple[str, str]]:
+    """The receiving and the sending namespace."""
+    receiver, sender = names = [f"usbench-{os.getpid()}-{end}" for end in "rs"]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("-n", receiver, "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", sender)
+        for name, address in ((receiver, ADDRESS), (sender, "10.80.0.1")):
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "wire")
+            ip("-n", name, "link", "set", "wire", "up")
+        yield receiver, sender
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+@contextmanager
+def watching(receiver: str) -> Iterator[int]:
+    """`underspan netstack` in the receiving namespace; its pid."""
+    program = os.environ.get("UNDERSPAN", str(machine.ROOT / "target/release/underspan"))
+    argv = [program, "netstack", "--netns", receiver, "--interval", "1h"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if not process.stdout.readline():
+                raise BenchError("underspan netstack ended before it began")
+            time.sleep(0.2)
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+def play(folder: Path, names: tuple[str, str], way: str, seconds: float) -> dict:
+    receiver, sender = (f"/run/netns/{name}" for name in names)
+    binary = str(workload.compiled(folder, "packets"))
+    with workload.Workload([binary, way, receiver, sender, ADDRESS, str(seconds)]) as program:
+        return program.go()
+
+
+@contextmanager
+def statistics() -> Iterator[None]:
+    before = STATS.read_text()
+    STATS.write_text("1")
+    try:
+        yield
+    finally:
+        STATS.write_text(before)
+
+
+def points(folder: Path, names: tuple[str, str], seconds: float) -> list[Row]:
+    """Run time of each program while packets of all kinds pass."""
+    with watching(names[0]) as pid, statistics():
+        before = bpf.costs(pid)
+        for way in ("flood", "udp", "tcp"):
+            play(folder, names, way, seconds)
+        costs = bpf.difference(before, bpf.costs(pid))
+    rows = []
+    for name, what in POINTS.items():
+        cost = next((cost for known, cost in costs.items() if known[:15] == name[:15]), None)
+        if cost:
+            figure = f"{cost.each:.0f} ns, {cost.runs:,} times"
+            rows.append(at_most(f"Each packet at {what}", cost.each, POINT_NS, figure, f"≤ {POINT_NS} ns"))
+    return rows
+
+
+def run(folder: Path, settings: Settings) -> list[Row]:
+    seconds = settings.storm_s
+    ways = {"flood": ("sent", "received"), "udp": ("rate", "p99_ns"), "tcp": ("rate", "p99_ns")}
+    off: dict[str, list[dict]] = {way: [] for way in ways}
+    on: dict[str, list[dict]] = {way: [] for way in ways}
+    with wire() as names:
+        play(folder, names, "flood", 0.5)  # warm: neighbours are known, code is in the caches
+        for _ in range(settings.pairs):
+            for way in ways:
+                off[way].append(play(folder, names, way, seconds))
+                with watching(names[0]):
+                    on[way].append(play(folder, names, way, seconds))
+        rows = points(folder, names, seconds)
+    rows.append(Row("Flood: packets a second, unwatched", spread([one["sent"] for one in off["flood"]])))
+    for way, figures in ways.items():
+        for figure in figures:
+            ratios = [with_us[figure] / without[figure] for without, with_us in zip(off[way], on[way])]
+            what = {"sent": "packets a second", "received": "of them read", "rate": "a second", "p99_ns": "p99"}[figure]
+            name = "Flood" if way == "flood" else f"{way.upper()} round trips"
+            if figure == "p99_ns":
+                base = spread([one[figure] / 1e3 for one in off[way]], "{:.1f}")
+                rows.append(Row(f"{name}: p99, unwatched", f"{base} µs"))
+                more = (median(ratios) - 1) * 100
+                rows.append(at_most(f"{name}: {what}", more, P99_PERCENT, change(ratios), f"≤ +{P99_PERCENT} %"))
+            else:
+                rows.append(Row(f"{name}: {what}", change(ratios)))
+    return rows
