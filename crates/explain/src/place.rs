@@ -66,7 +66,9 @@ pub(crate) fn place(stack: &Stack) -> Option<Place> {
     let function = innermost_first().find(python).or_else(|| {
         innermost_first().find(|frame| frame.kind == FrameKind::Native && is_named(frame))
     })?;
-    let caller = innermost_first().find(|frame| is_application(frame)).unwrap_or(function);
+    // What is native below Python is the interpreter's, which may have lines too.
+    let same_language = |frame: &&Frame| frame.kind == function.kind && is_application(frame);
+    let caller = innermost_first().find(same_language).unwrap_or(function);
     Some(Place {
         function: qualified(function),
         file: caller.file.clone(),
@@ -177,6 +179,20 @@ mod tests {
             python("Cart.total", "/srv/shop/cart.py", 17),
         ]);
         assert_eq!(place(&stack).unwrap().words(), "Cart.total at cart.py:17");
+    }
+
+    #[test]
+    fn an_interpreter_with_debug_information_is_no_application() {
+        let stack = stack(&[
+            frame(FrameKind::Python, "read", "/app/reports.py", 40),
+            frame(FrameKind::Native, "acquire_timed", "/build/Modules/_threadmodule.c", 98),
+            frame(FrameKind::Native, "__futex_wait", "nptl/futex-internal.c", 57),
+        ]);
+        let place = place(&stack).unwrap();
+        assert_eq!(
+            (place.words().as_str(), place.caller.as_str()),
+            ("read at reports.py:40", "read")
+        );
     }
 
     #[test]

@@ -240,7 +240,7 @@ impl Served<'_> {
     pub(crate) fn words(&self) -> String {
         let request = self.longest;
         let route = match route(request) {
-            route if route.is_empty() => String::from("serving a request"),
+            route if route.is_empty() => String::from("serving"),
             route => format!("serving {route}"),
         };
         let others = match self.requests {
@@ -267,10 +267,7 @@ fn part_words(part: &str) -> String {
         "accept_queue" => String::from("in the accept queue"),
         "handoff" => String::from("waiting for a free thread"),
         "handler" => String::from("on its event loop"),
-        state => match State::from_name(state) {
-            Some(state) => format!("in {} ({})", state.name(), state.label()),
-            None => format!("in {state}"),
-        },
+        state => format!("in {state}"),
     }
 }
 

@@ -66,16 +66,13 @@ impl Reader<'_> {
             "Thread {} ({}) of {} ({}), which reads there, ",
             loss.thread, loss.tid, loss.process, loss.pid
         );
-        let served = self.serving.map(|r| format!("{} (request {})", route(r), r.request_id));
+        let served = self
+            .serving
+            .map(|r| format!("{} (request {})", route(r), r.request_id).trim_start().to_owned());
         match (self.doing, served) {
             (Some((state, ns)), served) => {
                 let served = served.map(|served| format!(", serving {served}")).unwrap_or_default();
-                let label = state.label();
-                format!(
-                    "{who}was in {} ({label}) for {} of it{served}",
-                    state.name(),
-                    words::duration(ns)
-                )
+                format!("{who}was in {} for {} of it{served}", state.name(), words::duration(ns))
             }
             (None, Some(served)) => format!("{who}was serving {served}"),
             (None, None) => format!("{who}did something else: rows do not show what"),
