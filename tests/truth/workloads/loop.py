@@ -71,6 +71,8 @@ async def main():
     held.wait()
     await stall(waits_for_a_lock, "lock_wait", culprit_tid=holder.native_id)
     holder.join()
+    # What functions are called must be read while there is a process to read it from.
+    await asyncio.sleep(1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from clock import Child, Phase, Thread, now, run
 
 # Until then the agent may not have read the unwind tables of an interpreter that is new to it. How
 # long it took is claimed as "first".
-SETTLED_S = 1.0
+SETTLED_S = 2.0
 # Longer than the period: each of these waits is a sample.
 PAUSE_S = 0.012
 ROUNDS = 125
