@@ -59,19 +59,20 @@ static __always_inline void fill_handshake(struct tcp_waiting *w, __u64 listener
 
 static __always_inline void established(struct sock *sk, struct tcp_flow *f)
 {
+	/* Not read within READ(), which would look for struct tcp_flow in the kernel. */
+	__u64 key = (__u64)sk, on = f->listener;
 	struct tcp_listener *listener;
 	struct tcp_waiting w = {};
-	__u64 key = (__u64)sk;
 
 	w.established = bpf_ktime_get_ns();
 	w.tgid = f->tgid;
-	w.queue_length = READ(struct sock___tcp, f->listener, sk_ack_backlog);
-	w.queue_limit = READ(struct sock___tcp, f->listener, sk_max_ack_backlog);
-	fill_handshake(&w, f->listener, key);
+	w.queue_length = READ(struct sock___tcp, on, sk_ack_backlog);
+	w.queue_limit = READ(struct sock___tcp, on, sk_max_ack_backlog);
+	fill_handshake(&w, on, key);
 	fill_ends(&w.ends, sk);
 	if (bpf_map_update_elem(&tcp_waiting, &key, &w, BPF_ANY))
 		count_lost(TRACKER_TCP_ACCEPT, LOST_MAP_FULL);
-	listener = bpf_map_lookup_elem(&tcp_listeners, &f->listener);
+	listener = bpf_map_lookup_elem(&tcp_listeners, &on);
 	if (listener && w.queue_length > listener->longest)
 		listener->longest = w.queue_length;
 }
