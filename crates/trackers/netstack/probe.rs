@@ -54,7 +54,6 @@ pub struct Netstack {
     clock: Option<netstack_clock>,
     looked_after: Instant,
     notices: Vec<String>,
-    histograms: MapHandle,
     lost: MapHandle,
     clock_map: MapHandle,
     links: Vec<Link>,
@@ -99,7 +98,6 @@ impl Netstack {
             clock: None,
             looked_after: Instant::now(),
             notices: Vec::new(),
-            histograms: map(&object, "histograms")?,
             lost: map(&object, "lost")?,
             clock_map: map(&object, ".data.clock")?,
             hooks: Vec::new(),
@@ -164,13 +162,14 @@ impl Netstack {
         self.refresh()?;
         let mut found = Vec::new();
         let mut names = Names::default();
-        for bytes in self.histograms.keys().collect::<Vec<_>>() {
-            let Some(key) = record::from_bytes::<netstack_key>(&bytes) else { continue };
+        let grouped = self.options.by_interface || self.options.by_cgroup;
+        let from = map(&self.object, if grouped { "histograms" } else { "plain" })?;
+        for bytes in from.keys().collect::<Vec<_>>() {
+            let key = if grouped { record::from_bytes(&bytes) } else { plain_key(&bytes) };
+            let Some(key) = key else { continue };
             let Some(point) = Point::from_index(key.point) else { continue };
-            let per_cpu = self
-                .histograms
-                .lookup_percpu(&bytes, MapFlags::ANY)
-                .doing("reading the histograms")?;
+            let per_cpu =
+                from.lookup_percpu(&bytes, MapFlags::ANY).doing("reading the histograms")?;
             let mut histogram = Histogram::new(point, key.ipv6 != 0);
             for cpu in per_cpu.iter().flatten() {
                 let Some(counts) = record::from_bytes::<netstack_histogram>(cpu) else { continue };
@@ -190,9 +189,11 @@ impl Netstack {
                 (histogram.cgroup, gone) = (path, gone || !is_there);
             }
             if gone {
-                let _ = self.histograms.delete(&bytes);
+                let _ = from.delete(&bytes);
             }
-            found.push(histogram);
+            if histogram.count() > 0 {
+                found.push(histogram);
+            }
         }
         Ok(found)
     }
@@ -281,6 +282,18 @@ impl Netstack {
             }
         }
         self.watched.insert(namespace.inode, Watched { namespace, _links: links });
+        self.tell_only_namespace()
+    }
+
+    /// One namespace is faster to tell than one of many.
+    fn tell_only_namespace(&self) -> Result<()> {
+        let only = match (self.watched.len(), self.watched.keys().next()) {
+            (1, Some(inode)) => *inode,
+            _ => 0,
+        };
+        map(&self.object, ".data.netns")?
+            .update(&0_u32.to_ne_bytes(), &only.to_ne_bytes(), MapFlags::ANY)
+            .doing("writing the namespace")?;
         Ok(())
     }
 
@@ -382,6 +395,7 @@ impl Netstack {
             }
             self.watched.remove(&namespace.inode);
             let _ = map(&self.object, "namespaces")?.delete(&namespace.inode.to_ne_bytes());
+            self.tell_only_namespace()?;
             self.notices.push(format!("{} has ended", namespace.path.display()));
         }
         for (inode, namespace) in all.into_iter().flatten() {
@@ -496,6 +510,13 @@ fn link(program: i32, family: i32, hook: NetfilterHook) -> std::io::Result<Owned
         }
     }
     Err(last)
+}
+
+/// What a cell of the ungrouped histograms is of.
+fn plain_key(cell: &[u8]) -> Option<netstack_key> {
+    let cell = u32::from_ne_bytes(*cell.first_chunk()?);
+    let (point, ipv6) = (u8::try_from(cell / 2).ok()?, (cell % 2) as u8);
+    Some(netstack_key { point, ipv6, ..netstack_key::default() })
 }
 
 fn is_function(program: &Program) -> bool {

@@ -10,6 +10,18 @@
 
 const volatile struct netstack_config netstack_config SEC(".rodata.config") = {};
 
+/* The namespace that is looked at, if it is but one; else 0. */
+volatile __u32 netstack_only_netns SEC(".data.netns") = 0;
+
+/* Ungrouped: by point and family. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NETSTACK_POINTS * 2);
+	__type(key, __u32);
+	__type(value, struct netstack_histogram);
+} plain SEC(".maps");
+
+/* Grouped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -127,11 +139,11 @@ struct sighting {
 	__u64 cgroup;
 };
 
-static __always_inline void record(const struct sighting *at, __u64 age)
+static __always_inline struct netstack_histogram *grouped(const struct sighting *at)
 {
 	struct netstack_key key = { .point = at->point, .ipv6 = at->ipv6 };
-	struct netstack_histogram *histogram;
-	__u32 zero = 0, bucket;
+	struct netstack_histogram *histogram, *empty;
+	__u32 zero = 0;
 
 	if (netstack_config.by_interface) {
 		key.ifindex = at->ifindex;
@@ -140,17 +152,27 @@ static __always_inline void record(const struct sighting *at, __u64 age)
 	if (netstack_config.by_cgroup)
 		key.cgroup = at->cgroup;
 	histogram = bpf_map_lookup_elem(&histograms, &key);
-	if (!histogram) {
-		struct netstack_histogram *empty = bpf_map_lookup_elem(&blank, &zero);
+	if (histogram)
+		return histogram;
+	empty = bpf_map_lookup_elem(&blank, &zero);
+	if (!empty)
+		return 0;
+	bpf_map_update_elem(&histograms, &key, empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&histograms, &key);
+}
 
-		if (!empty)
-			return;
-		bpf_map_update_elem(&histograms, &key, empty, BPF_NOEXIST);
-		histogram = bpf_map_lookup_elem(&histograms, &key);
-		if (!histogram) {
-			count_lost(at->point, NETSTACK_LOST_MAP_FULL);
-			return;
-		}
+static __always_inline void record(const struct sighting *at, __u64 age)
+{
+	struct netstack_histogram *histogram;
+	__u32 cell = at->point * 2 + at->ipv6, bucket;
+
+	if (netstack_config.by_interface || netstack_config.by_cgroup)
+		histogram = grouped(at);
+	else
+		histogram = bpf_map_lookup_elem(&plain, &cell);
+	if (!histogram) {
+		count_lost(at->point, NETSTACK_LOST_MAP_FULL);
+		return;
 	}
 	bucket = bucket_of(age);
 	if (bucket >= NETSTACK_BUCKETS)
@@ -163,7 +185,9 @@ static __always_inline void record(const struct sighting *at, __u64 age)
 /* Whether what belongs to the packet alone was asked for. */
 static __always_inline bool place_is_wanted(const struct sighting *at)
 {
-	if (netstack_config.filter_netns && !bpf_map_lookup_elem(&namespaces, &at->netns))
+	/* Mostly there is one. */
+	if (netstack_config.filter_netns && at->netns != netstack_only_netns &&
+	    !bpf_map_lookup_elem(&namespaces, &at->netns))
 		return false;
 	if (netstack_config.filter_interfaces) {
 		struct netstack_interface key = { .netns = at->netns, .ifindex = at->ifindex };
