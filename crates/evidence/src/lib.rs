@@ -6,6 +6,7 @@
 
 mod error;
 pub mod flame;
+mod network;
 mod query;
 mod requests;
 mod rows;

@@ -9,7 +9,7 @@ use underspan_store::Store;
 
 use crate::flame::stacks::Stacks;
 use crate::query::{START, Select, ledger_columns};
-use crate::{Error, samples};
+use crate::{Error, network, samples};
 
 /// Rows that began earlier than this before the request are not looked for, however long they last:
 /// a table ordered by start has no index for "still going on".
@@ -17,9 +17,13 @@ pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
 /// Requests this long before tell which threads serve requests.
 const POOL_NS: u64 = 10_000_000_000;
 /// Rows of a kind that are read at most.
-const ROWS: u64 = 20_000;
+pub(crate) const ROWS: u64 = 20_000;
 
 const THREAD: &str = "host, pid, tid, duration_ns, ns_pid, ns_tid, thread";
+/// Columns of `waits`, but for its start.
+pub(crate) const WAIT: &str = "host, pid, tid, duration_ns, ns_pid, ns_tid, thread, state, \
+    runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, holder_thread, futex_addr, syscall, \
+    fd, peer, local, slices";
 const OVERLAPS: &str = "host = {host:String} AND pid = {pid:UInt32} \
     AND t.start_time >= fromUnixTimestamp64Nano({from:Int64}) \
     AND t.start_time <= fromUnixTimestamp64Nano({end:Int64}) \
@@ -45,8 +49,17 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
     let threads = samples::suspects(&request, &waits, &gil_waits, &gc_pauses);
     let (samples, stalls) =
         tokio::try_join!(samples::samples_during(store, &request, &threads), around.stalls())?;
+    let network = network::Network::read(store, &request, &waits).await?;
     Ok(Evidence {
         path: around.path().await?,
+        losses: network.losses,
+        connects: network.connects,
+        accepts: network.accepts,
+        listeners: network.listeners,
+        peers: network.peers,
+        reader_waits: network.reader_waits,
+        counters: network.counters,
+        packets: network.packets,
         samples,
         stalls,
         request: Some(request),
@@ -131,10 +144,7 @@ impl Around<'_> {
     /// Of its own thread and of the one that accepted; then of others on the same locks, or, where it
     /// waited for a thread, of all of them.
     async fn waits(&self) -> Result<Vec<Wait>, Error> {
-        let columns = format!(
-            "{START}, {THREAD}, state, runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, \
-             holder_thread, futex_addr, syscall, fd, peer, local, slices"
-        );
+        let columns = format!("{START}, {WAIT}");
         let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32})";
         let sql = format!(
             "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND {threads} LIMIT {{rows:UInt64}}"

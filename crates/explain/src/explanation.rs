@@ -25,6 +25,7 @@ pub struct Explanation {
     pub spans: SpanView,
     /// The critical path of a slow handler, in order: who ran or what was waited for at each moment, also
     /// while the request's own thread slept. Empty if the handler was quick.
+    #[serde(rename = "critical_path")] // the request has a `path` of its own
     pub path: Vec<PathStep>,
     /// The sockets that its thread waited on, the longest waits first, and what happened on each. Empty on
     /// event loops.

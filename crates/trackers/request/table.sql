@@ -78,3 +78,6 @@ PARTITION BY toDate(start_time)
 ORDER BY (host, pid, tid, start_time)
 TTL toDateTime(start_time) + INTERVAL {ttl_days} DAY
 SETTINGS ttl_only_drop_parts = 1;
+
+-- migration 3: what the other end of a connection served is looked for by that connection
+ALTER TABLE requests{on_cluster} ADD INDEX IF NOT EXISTS by_peer peer TYPE bloom_filter(0.001) GRANULARITY 1;

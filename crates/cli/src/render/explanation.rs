@@ -30,8 +30,16 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &section("Critical path of the handler", ink);
         text += &super::path::path(it, width, ink);
     }
+    if it.sockets.iter().any(super::sockets::is_worth_telling) {
+        text += &section("Sockets that its thread waited on", ink);
+        text += &super::sockets::sockets(it, width);
+    }
     text += &section("Findings", ink);
     text += &findings(it, width, ink);
+    if !it.meanwhile.is_empty() {
+        text += &section("In the host meanwhile (coincided)", ink);
+        text += &super::sockets::meanwhile(it, width, ink);
+    }
     text += "\n";
     text += &unknown(it, width, ink);
     for note in &it.notes {

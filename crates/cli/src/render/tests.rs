@@ -48,6 +48,26 @@ fn a_call_that_blocks_a_loop() {
 }
 
 #[test]
+fn a_peer_that_is_followed() {
+    assert_snapshot!(plain(&common::network::followed()));
+}
+
+#[test]
+fn a_peer_that_does_not_read() {
+    assert_snapshot!(plain(&common::network::closed_window()));
+}
+
+#[test]
+fn a_full_accept_queue() {
+    assert_snapshot!(plain(&common::network::full_queue()));
+}
+
+#[test]
+fn a_host_that_is_held_back() {
+    assert_snapshot!(plain(&common::network::busy_host()));
+}
+
+#[test]
 fn unknown_time_and_lost_events() {
     assert_snapshot!(plain(&common::unknown()));
 }

@@ -49,6 +49,36 @@ async fn a_request_survives_the_way_through_the_store() {
 }
 
 #[tokio::test]
+async fn what_happened_on_sockets_survives_the_way_through_the_store() {
+    use common::network;
+
+    let seeded = Seeded::start().await;
+    for story in [
+        network::lost_segments(),
+        network::full_queue(),
+        network::closed_window(),
+        network::connection_per_query(),
+        network::followed(),
+        network::own_queue_full(),
+        network::busy_host(),
+    ] {
+        let put = seeded.put(&story).await;
+        let got = evidence_for(&seeded.store(), put.request.clone().unwrap()).await.unwrap();
+        assert_eq!(got.losses, put.losses);
+        assert_eq!(got.accepts, put.accepts);
+        assert_eq!(got.peers, put.peers);
+        assert_eq!(got.reader_waits, put.reader_waits);
+        assert_eq!(got.counters, put.counters);
+        let (expected, explained) = (explain(&put).unwrap(), explain(&got).unwrap());
+        assert_eq!(explained.findings, expected.findings);
+        assert_eq!(explained.sockets, expected.sockets);
+        assert_eq!(explained.meanwhile, expected.meanwhile);
+        seeded.clear().await;
+    }
+    seeded.stop().await;
+}
+
+#[tokio::test]
 async fn every_column_of_every_row_comes_back() {
     let seeded = Seeded::start().await;
     let mut story = common::collection();

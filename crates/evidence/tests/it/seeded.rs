@@ -12,7 +12,13 @@ use underspan_store::{CORE, MigrateOptions, Store};
 
 use crate::common;
 
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 21] = [
+    "tcp_loss",
+    "tcp_connect",
+    "tcp_accept",
+    "tcp_listener",
+    "throttle",
+    "netstack",
     "critical_path",
     "stacks",
     "off_cpu",
@@ -74,10 +80,30 @@ impl Seeded {
         moved.samples.iter_mut().for_each(|r| r.start_time += by);
         moved.stalls.iter_mut().for_each(|r| r.start_time += by);
         moved.path.iter_mut().for_each(|r| r.start_time += by);
+        moved.losses.iter_mut().for_each(|r| r.start_time += by);
+        moved.connects.iter_mut().for_each(|r| r.start_time += by);
+        moved.accepts.iter_mut().for_each(|r| r.start_time += by);
+        moved.listeners.iter_mut().for_each(|r| r.start_time += by);
+        moved.peers.iter_mut().for_each(|r| r.start_time += by);
+        moved.reader_waits.iter_mut().for_each(|r| r.start_time += by);
+        moved.counters.iter_mut().for_each(|r| r.start_time += by);
+        moved.packets.iter_mut().for_each(|r| r.start_time += by);
 
         let request = moved.request.as_ref().unwrap();
-        self.insert("requests", moved.request.iter().chain(&moved.siblings)).await;
-        self.insert("waits", &moved.waits).await;
+        let requests = moved.request.iter().chain(&moved.siblings).chain(&moved.peers);
+        self.insert("requests", requests).await;
+        self.insert("waits", moved.waits.iter().chain(&moved.reader_waits)).await;
+        self.insert("tcp_loss", &moved.losses).await;
+        self.insert("tcp_connect", &moved.connects).await;
+        self.insert("tcp_accept", &moved.accepts).await;
+        self.insert("tcp_listener", &moved.listeners).await;
+        self.insert("netstack", &moved.packets).await;
+        let counters = moved.counters.iter().map(|counter| {
+            let mut row = serde_json::to_value(counter).unwrap();
+            row["status"] = json!("read");
+            row
+        });
+        self.insert("throttle", counters).await;
         self.insert("gc_pause", &moved.gc_pauses).await;
         self.insert("gil_wait", &moved.gil_waits).await;
         self.insert("thread_states", &moved.thread_states).await;

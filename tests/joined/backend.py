@@ -1,0 +1,74 @@
+"""What the front service talks to: a peer that is slow, one that accepts late, one that reads late.
+
+Says `{"http": PORT, "late": PORT, "reader": PORT}` when it listens.
+"""
+
+import http.server
+import json
+import socket
+import threading
+import time
+
+SLOW_S = 0.4
+ACCEPT_AFTER_S = 0.4
+READ_AFTER_S = 0.7
+BACKLOG = 1
+
+late = socket.socket()
+late.bind(("127.0.0.1", 0))
+late.listen(BACKLOG)
+reader = socket.socket()
+# Connections inherit it: the window is soon full, and one read makes room for all the rest.
+reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)
+# As on a network: loopback's segments of 64 KiB stop for want of room long before the window is full.
+reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+reader.bind(("127.0.0.1", 0))
+reader.listen()
+fillers = []
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        if self.path == "/slow":
+            time.sleep(SLOW_S)
+        if self.path == "/fill":
+            fill()
+        self.send_response(200)
+        self.send_header("Content-Length", "3")
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+
+    def log_message(self, *_):
+        pass
+
+
+def fill():
+    """Fills the accept queue (it holds one more than its backlog), to be accepted later."""
+    fillers.clear()
+    for _ in range(BACKLOG + 1):
+        fillers.append(socket.create_connection(late.getsockname()))
+    threading.Timer(ACCEPT_AFTER_S, lambda: [late.accept() for _ in fillers]).start()
+
+
+def read_late():
+    """Accepts, does something else for a while, and only then reads."""
+    while True:
+        connection, _ = reader.accept()
+        time.sleep(READ_AFTER_S)
+        while connection.recv(1 << 20):
+            pass
+        connection.close()
+
+
+def main():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=read_late, name="reads-late", daemon=True).start()
+    ports = {"http": server.server_port, "late": late.getsockname()[1], "reader": reader.getsockname()[1]}
+    print(json.dumps(ports), flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
