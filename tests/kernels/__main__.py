@@ -59,10 +59,11 @@ def workload():
 def built():
     """Path in the machine to file here."""
     (session,) = cargo("test", "--no-run", "-p", "underspan-trackers", "--test", "session")
+    (throttle,) = cargo("test", "--no-run", "-p", "underspan-trackers", "--test", "throttle")
     # The agent's command line, and the example that prints rows instead of storing them.
     (underspan,) = cargo("build", "-p", "underspan-cli")
     (rows,) = cargo("build", "-p", "underspan-agent", "--example", "rows")
-    binaries = {"session": session, "underspan": underspan, "rows": rows}
+    binaries = {"session": session, "throttle": throttle, "underspan": underspan, "rows": rows}
     return {
         f"/usr/bin/{name}": initramfs.stripped(path, CACHE / name)
         for name, path in binaries.items()
