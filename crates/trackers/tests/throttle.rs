@@ -144,9 +144,10 @@ fn throttled_time_is_the_kernels_and_nothing_is_throttled_before() {
     assert!(ours <= after - before, "{ours} ns, the kernel has {}", after - before);
     // It was held back for four fifths of the time; a period more or less.
     let share = ours as f64 / 1e9 / elapsed;
-    assert!((0.65..0.85).contains(&share), "{share:.3} of {elapsed:.2} s");
+    assert!((0.6..0.85).contains(&share), "{share:.3} of {elapsed:.2} s");
     let periods = added(&rows, "container_cpu_cfs_throttled_periods_total", &cgroup, 0);
-    assert!((24..=32).contains(&periods), "{periods} periods of 100 ms");
+    let most = (elapsed * 10.0).ceil() as u64 + 1;
+    assert!((most * 7 / 10..=most).contains(&periods), "{periods} periods in {elapsed:.2} s");
     println!("throttled {:.1} ms in {:.1} ms, {periods} periods", ours as f64 / 1e6, elapsed * 1e3);
 
     drop(busy);
