@@ -48,7 +48,7 @@ class Watched:
 
 
 class Cgroup:
-    """A cgroup with a CPU quota of a quarter of a CPU, v1 or v2."""
+    """A cgroup with a CPU quota of a tenth of a CPU, v1 or v2."""
 
     def __init__(self):
         name = f"underspan-metrics-{os.getpid()}"
@@ -62,10 +62,10 @@ class Cgroup:
             (self.folder.parent / "cgroup.subtree_control").write_text("+cpu")
         self.folder.mkdir()
         if self.v2:
-            (self.folder / "cpu.max").write_text("25000 100000")
+            (self.folder / "cpu.max").write_text("10000 100000")
         else:
             (self.folder / "cpu.cfs_period_us").write_text("100000")
-            (self.folder / "cpu.cfs_quota_us").write_text("25000")
+            (self.folder / "cpu.cfs_quota_us").write_text("10000")
         return self
 
     def __exit__(self, *_):
