@@ -266,6 +266,7 @@ async fn requests_are_found_by_route_and_tables_tell_their_extent() {
             query: query(Kind::Wall, t0, t0 + SECOND),
             method: method.to_owned(),
             path: path.to_owned(),
+            unhandled: false,
             limit,
         };
         requests_for_flame(&seeded.store(), &filter).await.unwrap().len()
