@@ -18,9 +18,10 @@ def patterns(claim, seen):
     problems = [] if abs(error) <= tolerance(claim["ns"]) else [f"{ms(waited)} ms in the picture"]
     yield verdict(claim, "the lock in the picture", waited, problems)
     everything = seen.flame(rows[0]["pid"], claim, True)
-    for thread, function in claim["idle"].items():
-        left = weight(shown, "", function)
-        idle = weight(everything, "", function)
+    for thread, (function, state) in claim["idle"].items():
+        # Not so when they wait for a CPU: then they have something to do.
+        left = weight(shown, state, function)
+        idle = weight(everything, state, function)
         problems = [f"{ms(left)} ms are shown as if it were blocked"] if left else []
         if not idle:
             problems.append("it is not even shown as idle")
@@ -44,7 +45,7 @@ def weight(folded, state, function):
     for line in folded:
         stack, _, ns = line.rpartition(" ")
         frames = [frame.split(" (")[0].split("`")[-1] for frame in stack.split(";")]
-        if any(frame.rsplit(".", 1)[-1] == function for frame in frames) and state in stack:
+        if any(frame.rsplit(".", 1)[-1] == function for frame in frames) and f"[{state}]" in stack:
             total += int(ns)
     return total
 

@@ -54,8 +54,12 @@ def compiled(path, folder, *flags):
     """A program, or what `flags` make of it, beside the claims."""
     binary = os.path.join(folder, path.stem)
     command = [*COMPILERS[path.suffix], *flags, "-o", binary, str(path)]
-    if shutil.which(command[0]) is None:
-        raise Unusable(f"no `{command[0]}`: {path.name} cannot be compiled")
+    # Where Go's own installer puts it.
+    search = os.environ.get("PATH", "") + ":/usr/local/go/bin"
+    found = shutil.which(command[0], path=search)
+    if found is None:
+        raise Unusable(f"no `{command[0]}`: {path.name} cannot be compiled; run `make setup`")
+    command[0] = found
     subprocess.run(command, check=True, env=dict(os.environ, CGO_ENABLED="0"))
     return binary
 

@@ -93,7 +93,7 @@ def main():
         holder=seen["holder"],
         ns=seen["waited"],
         at_least=200_000_000,
-        idle={"heartbeat": "beat", "pool": "_worker"},
+        idle={"heartbeat": ("beat", "sleep"), "pool": ("_worker", "lock_wait")},
     )
     server.shutdown()
 
