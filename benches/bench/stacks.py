@@ -34,6 +34,7 @@ NOTES = [
 RATES = (10_000, 50_000, 100_000)  # context switches a second
 BUSY = 0.7  # of the machine, when paced
 HANDOFFS = 10  # a request
+WARM_S = 0.7
 TARGET_RATE, TARGET_PERCENT = RATES[-1], 2
 NAMES = {"nobody": "nobody", "underspan": "Underspan", "offcputime": "offcputime", "py-spy": "py-spy"}
 AGAIN = "nobody again"
@@ -130,7 +131,9 @@ class Turn:
         samples = []
         with self._observer() as observer:
             if self._who != "nobody":
-                time.sleep(1.5)  # an observer that has just started looks around first
+                time.sleep(1)  # an observer that has just started looks around first
+            # It reads symbols and unwind tables when it first sees a stack: that is for once.
+            self._service.play(loads[0].paced_work, loads[0].requests, WARM_S)
             pids = self._pids(observer)
             for each in loads:
                 saturated = self._service.play(each.saturated_work, 0, settings.stacks_saturated_s)
