@@ -16,12 +16,15 @@
 
 volatile struct netstack_clock netstack_clock SEC(".data.clock") = {};
 
-#define SLOTS 65536
 #define TIME_BITS 40
 #define TIME_MASK ((1ULL << TIME_BITS) - 1)
 #define UNKNOWN (~0ULL)
 
-static __u64 arrivals[SLOTS];
+/* Packets are in the first for microseconds, in the second until they are read. */
+#define ARRIVALS 8192
+#define SLOTS 65536
+
+static __u64 arrivals[ARRIVALS];
 static __u64 restamped[SLOTS];
 /* Whether this host has sent itself anything: without, neither is looked at. */
 static bool has_local;
@@ -39,17 +42,17 @@ static __always_inline __u64 scattered(__u64 key)
 }
 
 /* The upper bits choose the slot, the next mark it as the key's own. */
-static __always_inline void put(__u64 *table, __u64 key, __u64 ns)
+static __always_inline void put(__u64 *table, __u32 slots, __u64 key, __u64 ns)
 {
 	__u64 h = scattered(key);
 
-	table[(h >> 48) & (SLOTS - 1)] = (h << 16 >> TIME_BITS << TIME_BITS) | (ns & TIME_MASK);
+	table[(h >> 48) & (slots - 1)] = (h << 16 >> TIME_BITS << TIME_BITS) | (ns & TIME_MASK);
 }
 
-static __always_inline bool get(const __u64 *table, __u64 key, __u64 *ns)
+static __always_inline bool get(const __u64 *table, __u32 slots, __u64 key, __u64 *ns)
 {
 	__u64 h = scattered(key);
-	__u64 word = table[(h >> 48) & (SLOTS - 1)];
+	__u64 word = table[(h >> 48) & (slots - 1)];
 
 	if (!word || (word >> TIME_BITS) != (h << 16 >> TIME_BITS))
 		return false;
@@ -57,12 +60,12 @@ static __always_inline bool get(const __u64 *table, __u64 key, __u64 *ns)
 	return true;
 }
 
-static __always_inline void forget(__u64 *table, __u64 key)
+static __always_inline void forget(__u64 *table, __u32 slots, __u64 key)
 {
 	__u64 h = scattered(key), ns;
 
-	if (get(table, key, &ns))
-		table[(h >> 48) & (SLOTS - 1)] = 0;
+	if (get(table, slots, key, &ns))
+		table[(h >> 48) & (slots - 1)] = 0;
 }
 
 /* Whether the stamp is when the packet was to leave. */
@@ -90,6 +93,13 @@ static __always_inline bool clock_holds(void)
 	return false;
 }
 
+/* Only TCP says when a packet is to leave. */
+static __always_inline bool is_tcp(enum netstack_point point)
+{
+	return point != NETSTACK_IP_START && point != NETSTACK_UDP_START &&
+	       point != NETSTACK_UDP_SOCKET_ENQUEUED && point != NETSTACK_UDP_SOCKET_READ;
+}
+
 /* The age of a packet stamped at `stamp`, or UNKNOWN, and then it is counted why. */
 static __always_inline __u64 age_of_stamp(enum netstack_point point, __u64 stamp, __u64 now)
 {
@@ -113,7 +123,7 @@ static __always_inline __u64 age_of_stamp(enum netstack_point point, __u64 stamp
 		if (age < 0)
 			age = 0;
 	}
-	if (has_local && get(restamped, stamp, &before))
+	if (is_tcp(point) && has_local && get(restamped, SLOTS, stamp, &before))
 		age += before;
 	return age;
 }
@@ -132,7 +142,7 @@ static __always_inline void arrives(struct sk_buff *skb)
 {
 	if (is_to_leave(skb)) {
 		has_local = true;
-		put(arrivals, packet_id(skb), bpf_ktime_get_ns());
+		put(arrivals, ARRIVALS, packet_id(skb), bpf_ktime_get_ns());
 	}
 }
 
@@ -141,20 +151,23 @@ static __always_inline __u64 age_at_start(enum netstack_point point, struct sk_b
 {
 	__u64 now = bpf_ktime_get_ns(), arrival;
 
-	if (!is_to_leave(skb)) {
-		/* The buffer may have been another packet's. */
-		if (has_local)
-			forget(arrivals, packet_id(skb));
+	if (!is_to_leave(skb))
 		return wanted ? age_of_stamp(point, skb->tstamp, now) : UNKNOWN;
-	}
-	if (get(arrivals, packet_id(skb), &arrival))
+	if (get(arrivals, ARRIVALS, packet_id(skb), &arrival))
 		return (now - arrival) & TIME_MASK;
 	/* It came on a way that is not watched: from here on it is. */
 	has_local = true;
-	put(arrivals, packet_id(skb), now);
+	put(arrivals, ARRIVALS, packet_id(skb), now);
 	if (wanted)
 		count_lost(point, NETSTACK_LOST_UNSTAMPED);
 	return UNKNOWN;
+}
+
+/* The packet's buffer may have been that of one of this host's own. */
+static __always_inline void forget_another(struct sk_buff *skb)
+{
+	if (has_local && !is_to_leave(skb))
+		forget(arrivals, ARRIVALS, packet_id(skb));
 }
 
 /* The packet has its final stamp: its arrival is kept with that, if it has one of its own. */
@@ -162,10 +175,10 @@ static __always_inline void has_final_stamp(struct sk_buff *skb)
 {
 	__u64 arrival, stamp = skb->tstamp;
 
-	if (!has_local || !stamp || is_to_leave(skb) || !get(arrivals, packet_id(skb), &arrival))
+	if (!has_local || !stamp || is_to_leave(skb) || !get(arrivals, ARRIVALS, packet_id(skb), &arrival))
 		return;
-	put(restamped, stamp, stamp - netstack_clock.real_offset - arrival);
-	forget(arrivals, packet_id(skb));
+	put(restamped, SLOTS, stamp, stamp - netstack_clock.real_offset - arrival);
+	forget(arrivals, ARRIVALS, packet_id(skb));
 }
 
 /* The age of a packet anywhere later. */
@@ -175,7 +188,7 @@ static __always_inline __u64 age(enum netstack_point point, struct sk_buff *skb)
 
 	if (!is_to_leave(skb))
 		return age_of_stamp(point, skb->tstamp, now);
-	if (get(arrivals, packet_id(skb), &arrival))
+	if (get(arrivals, ARRIVALS, packet_id(skb), &arrival))
 		return (now - arrival) & TIME_MASK;
 	count_lost(point, NETSTACK_LOST_UNSTAMPED);
 	return UNKNOWN;

@@ -14,6 +14,7 @@ static __always_inline __u32 namespace_of_device(const struct sk_buff *skb)
 SEC("fentry/ip_rcv_core")
 int BPF_PROG(netstack_ip_rcv_core, struct sk_buff *skb)
 {
+	forget_another(skb);
 	at_start(NETSTACK_IP_START, skb, namespace_of_device(skb), false);
 	return 0;
 }
@@ -21,6 +22,7 @@ int BPF_PROG(netstack_ip_rcv_core, struct sk_buff *skb)
 SEC("fentry/ip6_rcv_core")
 int BPF_PROG(netstack_ip6_rcv_core, struct sk_buff *skb)
 {
+	forget_another(skb);
 	at_start(NETSTACK_IP_START, skb, namespace_of_device(skb), true);
 	return 0;
 }

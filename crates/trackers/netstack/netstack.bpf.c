@@ -106,6 +106,7 @@ int netstack_local_in(struct bpf_nf_ctx *ctx)
 
 	switch (transport(skb)) {
 	case IPPROTO_TCP:
+		forget_another(skb);
 		at_start(NETSTACK_TCP_START, skb, netns, ipv6);
 		break;
 	case IPPROTO_UDP:

@@ -3,7 +3,7 @@
 use super::{BUCKETS, Histogram, NetstackTracker, Point, buckets, verdict};
 use crate::record::NETSTACK_BOUNDS;
 use crate::tests::support::{FakeContext, Row, decode};
-use crate::{Decoder, Rows, Tracker as _};
+use crate::{Rows, Tracker as _};
 
 const SECOND: u64 = 1_000_000_000;
 
