@@ -9,6 +9,10 @@ use super::{connected, rows, set_option, settle, watched};
 #[test]
 fn for_want_of_memory() {
     let (mut watcher, wire) = watched();
+    let hook = watcher.session.hooks().iter().find(|hook| hook.what == "packets dropped");
+    if hook.is_some_and(|hook| hook.outcome.is_none()) {
+        return; // before Linux 6.11 it does not say whose they were
+    }
     for family in Family::BOTH {
         let (mut client, mut server) = connected(&wire, family);
         // The window that the client was told of no longer fits.

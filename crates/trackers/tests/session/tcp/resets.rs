@@ -4,6 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Enum;
+
 use super::wire::Family;
 use super::{connected, gettid, row, settle, watched};
 use crate::watcher::Watcher;
@@ -15,6 +18,9 @@ fn check(watcher: &mut Watcher, mut client: TcpStream, server: TcpStream, reason
     drop(server);
     settle();
     let sent = row(watcher, "tcp_loss", local);
+    // The kernel says why since 6.10.
+    let says = Btf::from_vmlinux().unwrap().type_by_name::<Enum<'_>>("sk_rst_reason").is_some();
+    let reason = if says { reason } else { "other" };
     assert_eq!((sent.text("kind"), sent.text("reason")), ("reset_sent", reason));
     assert_eq!((sent.text("peer"), sent.u64("tid")), (peer.to_string().as_str(), gettid()));
     assert_eq!(sent.u64("duration_ns"), 0);
