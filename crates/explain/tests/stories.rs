@@ -280,6 +280,8 @@ fn json_has_the_tables_names() {
     {
         assert!(json.get(field).is_some(), "{field}");
     }
+    // The request's own, and not its critical path.
+    assert_eq!(json["path"], "/orders");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use seeded::Seeded;
 use underspan_evidence::{Error, Filter, evidence_for, recent_requests, request_by_id};
 use underspan_evidence::{requests_of_trace, spans_of_trace};
 use underspan_explain::{Kind, Match, Relation, explain};
-use underspan_model::{LostEvents, ThreadStates};
+use underspan_model::{LostEvents, TcpLoss, ThreadStates};
 use underspan_store::Store;
 
 /// What the store gives back must be explained as the rows themselves are.
@@ -64,7 +64,12 @@ async fn what_happened_on_sockets_survives_the_way_through_the_store() {
     ] {
         let put = seeded.put(&story).await;
         let got = evidence_for(&seeded.store(), put.request.clone().unwrap()).await.unwrap();
-        assert_eq!(got.losses, put.losses);
+        let in_order = |losses: &[TcpLoss]| {
+            let mut losses = losses.to_vec();
+            losses.sort_by_key(|loss| loss.start_time);
+            losses
+        };
+        assert_eq!(in_order(&got.losses), in_order(&put.losses));
         assert_eq!(got.accepts, put.accepts);
         assert_eq!(got.peers, put.peers);
         assert_eq!(got.reader_waits, put.reader_waits);

@@ -65,9 +65,9 @@ pub(super) fn find(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
     let named = proven(peer.ns, all);
     let times = words::count(again, "connection");
     let whom = if named { (*whom).to_owned() } else { words::count(peers.len(), "peer") };
-    // One thread that connects twice in one request does not keep connections. A single connection may
-    // just be one more in a pool.
-    let is_certain = named && peer.connections > 1 && peer.again.len() > 1;
+    // One thread that connects again and again in one request does not keep connections. A single
+    // connection may just be one more in a pool.
+    let is_certain = named && peer.connections > 2 && peer.again.len() > 1;
     let text = format!(
         "Opened {times} to {whom}, for {}, though its process had connected there less than a second \
          before{}",
