@@ -164,7 +164,10 @@ def stacks_body(lines):
     about = [line for line in lines if is_stack(line)]
     rows = [stacks.COLUMNS, *map(stack_cells, about)]
     whole = markdown_table(list(worst_by_cause(about))), markdown_table(rows)
-    return whole[0] + "\n### By program\n\n" + whole[1]
+    others = [line for line in lines if not is_stack(line) and line.case in ("patterns", "loop")]
+    more = markdown_table([TIMES, *map(time_cells, others)]) if others else ""
+    heading = "\n### Three patterns of a service, and stalls of an event loop\n\n"
+    return whole[0] + (heading + more if more else "") + "\n### By program\n\n" + whole[1]
 
 
 def times_body(lines):
