@@ -119,16 +119,22 @@ class Consumption:
 
     def _await_names(self, pid: int) -> None:
         """Stacks are named by a thread that yields to everybody: what was seen may have no names yet."""
-        seen = f"SELECT stack_id FROM goroutine WHERE ns_pid = {pid} UNION ALL SELECT stack_id FROM on_cpu"
+        stacks = f"SELECT stack_id FROM goroutine WHERE ns_pid = {pid} UNION ALL SELECT stack_id FROM on_cpu"
         query = (
-            f"SELECT uniqExact(stack_id) AS n FROM ({seen} WHERE ns_pid = {pid}) "
+            f"SELECT uniqExact(stack_id) AS n FROM ({stacks} WHERE ns_pid = {pid}) "
             "WHERE stack_id != 0 AND stack_id NOT IN (SELECT stack_id FROM stacks)"
         )
-        time.sleep(3)  # the last rows are on their way
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
+        # The last rows are on their way: on a busy machine for a while.
+        of_pid = f"WHERE ns_pid = {pid}"
+        count = f"SELECT (SELECT count() FROM goroutine {of_pid}) + count() AS n FROM on_cpu {of_pid}"
+        rows, seen = "", None
+        while rows != seen and time.monotonic() < deadline:
+            time.sleep(3)
+            rows, seen = seen, self._underspan.rows(count)[0]["n"]
         while int(self._underspan.rows(query)[0]["n"]):
             if time.monotonic() > deadline:
-                raise DemoError("stacks have no names after 30 s")
+                raise DemoError("stacks have no names after 60 s")
             time.sleep(0.5)
 
 

@@ -15,6 +15,7 @@ pub(super) const LOOPS: &[(&str, &str)] = &[
     ("runtime.runCleanups", GC),
     ("runtime.ensureSigM.func1", "Go's signal handler"),
     ("os/signal.loop", "Go's signal handler"),
+    ("runtime/pprof.profileWriter", "Go's profiler"),
     ("database/sql.(*DB).connectionOpener", "database/sql's pool"),
     ("database/sql.(*DB).connectionCleaner", "database/sql's pool"),
     ("net/http.(*persistConn).readLoop", HTTP),
