@@ -23,11 +23,11 @@ struct wait {
 	__u32 holder;	  /* of the GIL, when the sleep began; 0 if not known */
 	__u32 waker_tgid; /* 0: an interrupt */
 	__u32 waker_tid;
-	char waker_comm[COMM_LEN];
 	__u8 state; /* what the thread was blocked on; outlives the wake-up */
 	__u8 gil;   /* the futex is the GIL's */
 	__u8 early; /* taken for woken before it had left the CPU; see ledger_waking() */
 	__u8 _pad;
+	char waker_comm[COMM_LEN];
 };
 
 /* A wait for the GIL: a loop of short sleeps, merged (gil/gil.bpf.h). */
@@ -58,36 +58,41 @@ struct gil_place {
 
 /* What of a thread's waiting becomes a sample (offcpu/sample.bpf.h). */
 struct sampling {
-	__s32 carried[STATES]; /* short stretches since the present period of the string began */
-	__s32 point[STATES];   /* where in it the next sample lies; 0: none chosen yet */
+	struct {
+		__s32 carried; /* short stretches since the present period of the string began */
+		__s32 point;   /* where in it the next sample lies; 0: none chosen yet */
+	} of[STATES];
 	__u32 phase;
 	__u32 _pad;
 	__u64 sequence; /* of the newest sample, 0: none */
 	__u64 due;	/* of the oldest sample that has no stack in user mode yet, 0: all have */
 };
 
+/*
+ * What a switch needs comes first and together: a thread that is woken on another CPU takes these lines
+ * along, and each costs as much as dozens of instructions.
+ */
 struct thread {
-	__u64 ns[STATES]; /* the ledger */
 	__u64 since;	  /* up to here the ledger is settled */
-	__u64 born;	  /* where it began */
-	__u64 gc_before;  /* the process's collection time when the current GIL sleep began */
-	__u64 pthread;	  /* pthread_self(): the thread's fs base */
 	__u64 early_wake; /* when it was last woken while still on its CPU */
-	__u64 shared_at;  /* when it last read a request while another was open */
-	struct wait wait;
-	struct gil_wait gil;
-	struct sampling sampling;
-	struct gil_place gil_place;
+	__u64 pthread;	  /* pthread_self(): the thread's fs base */
 	__u32 tgid;
 	__u32 tid;
-	__u32 open_requests; /* read, and nothing sent yet */
-	__u32 early_tgid;    /* who woke it then, 0: an interrupt */
-	__u32 early_tid;
-	__u32 _pad1;
 	__u8 state;	     /* what time is charged to now */
 	__u8 collecting;     /* it is collecting garbage */
 	__u8 loop_kind;	     /* it asks for events: enum loop_kind + 1, 0: it does not */
 	__u8 _pad[1];
+	__u32 open_requests; /* read, and nothing sent yet */
+	struct wait wait;
+	__u64 ns[STATES]; /* the ledger */
+	struct sampling sampling;
+	struct gil_place gil_place;
+	struct gil_wait gil;
+	__u64 born;	  /* where the ledger began */
+	__u64 gc_before;  /* the process's collection time when the current GIL sleep began */
+	__u64 shared_at;  /* when it last read a request while another was open */
+	__u32 early_tgid; /* who woke it then, 0: an interrupt */
+	__u32 early_tid;
 	char comm[COMM_LEN];
 };
 

@@ -26,9 +26,9 @@ static __always_inline __s32 next_point(struct sampling *s, __u32 tid)
 
 static __always_inline __s32 first_point(struct sampling *s, __u64 state, __u32 tid)
 {
-	if (!s->point[state])
-		s->point[state] = next_point(s, tid);
-	return s->point[state];
+	if (!s->of[state].point)
+		s->of[state].point = next_point(s, tid);
+	return s->of[state].point;
 }
 
 /*
@@ -46,17 +46,17 @@ static __always_inline __u64 sample_weight(struct thread *t, __u64 state, __u64 
 	barrier_var(state);
 	if (state >= STATES)
 		return 0;
-	carried = s->carried[state] + (__s32)ns;
-	if (carried >= s->point[state]) {
+	carried = s->of[state].carried + (__s32)ns;
+	if (carried >= s->of[state].point) {
 		first_point(s, state, t->tid);
 		/* A stretch shorter than the period holds two points at the most. */
-		for (int i = 0; i < 2 && carried >= s->point[state]; i++) {
+		for (int i = 0; i < 2 && carried >= s->of[state].point; i++) {
 			weight += config.off_cpu_period_ns;
 			carried -= (__s32)config.off_cpu_period_ns;
-			s->point[state] = next_point(s, t->tid);
+			s->of[state].point = next_point(s, t->tid);
 		}
 	}
-	s->carried[state] = carried;
+	s->of[state].carried = carried;
 	return weight;
 }
 
@@ -68,7 +68,7 @@ static __always_inline bool would_sample(struct thread *t, __u64 state, __u64 ns
 	if (ns >= config.off_cpu_period_ns)
 		return true;
 	barrier_var(state);
-	return state < STATES && s->carried[state] + (__s32)ns >= first_point(s, state, t->tid);
+	return state < STATES && s->of[state].carried + (__s32)ns >= first_point(s, state, t->tid);
 }
 
 #endif
