@@ -101,7 +101,7 @@ fn groups_that_come_and_go_are_told_once() {
 fn nothing_new_is_no_row() {
     let histogram = packets(Point::UdpSocketRead, &[10, 20]);
     assert!(rows(&[&[], &[]]).is_empty());
-    assert!(rows(&[&[histogram.clone()], &[histogram]]).is_empty());
+    assert!(rows(&[std::slice::from_ref(&histogram), std::slice::from_ref(&histogram)]).is_empty());
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Lab {
         // The kernel begins to stamp packets a little later.
         std::thread::sleep(Duration::from_millis(50));
         let mut watch = Watch { netstack, before: Vec::new() };
-        watch.new();
+        watch.news();
         watch
     }
 
@@ -147,7 +147,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// What came since the last call.
-    pub(crate) fn new(&mut self) -> Vec<Histogram> {
+    pub(crate) fn news(&mut self) -> Vec<Histogram> {
         let after = self.netstack.read().unwrap();
         let since = |now: &Histogram| {
             let then = self.before.iter().find(|then| then.group() == now.group());

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 fn exchange(lab: &Lab, watch: &mut Watch, family: Family, late: Duration) -> Vec<Histogram> {
     let (mut sender, mut receiver) = lab.tcp(family);
     let (from, to) = lab.udp(family);
-    watch.new();
+    watch.news();
     for _ in 0..20 {
         sender.write_all(b"twelve bytes").unwrap();
         from.send(b"twelve bytes").unwrap();
@@ -23,7 +23,7 @@ fn exchange(lab: &Lab, watch: &mut Watch, family: Family, late: Duration) -> Vec
         to.recv(&mut bytes).unwrap();
     }
     std::thread::sleep(Duration::from_millis(20));
-    watch.new()
+    watch.news()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn bytes_behind_a_missing_segment_are_told_apart() {
     );
     let mut watch = lab.watch(Options::default());
     let (mut sender, mut receiver) = lab.tcp(Family::V4);
-    watch.new();
+    watch.news();
     sender.write_all(&[1; 1000]).unwrap();
     sender.write_all(&[2; 100]).unwrap();
     let mut bytes = [0; 1100];
@@ -110,7 +110,7 @@ fn bytes_behind_a_missing_segment_are_told_apart() {
     receiver.read_exact(&mut bytes[1000..]).unwrap();
     sender.write_all(&[3; 10]).unwrap();
     receiver.read_exact(&mut bytes[..10]).unwrap();
-    let new = watch.new();
+    let new = watch.news();
     let after_gap = at(&new, Point::TcpSocketReadAfterGap);
     assert_eq!(after_gap.count(), 1, "{new:?}");
     let usual = at(&new, Point::TcpSocketRead);

@@ -50,11 +50,11 @@ fn waits() -> impl Iterator<Item = Duration> {
 fn agrees(watch: &mut Watch, point: Point, socket: &impl AsFd, mut send: impl FnMut()) {
     ask_for_stamps(socket);
     for wait in waits() {
-        watch.new();
+        watch.news();
         send();
         std::thread::sleep(wait);
         let (before, after) = read(socket);
-        let new = watch.new();
+        let new = watch.news();
         let counted: Vec<_> = new.iter().filter(|histogram| histogram.point == point).collect();
         let [one] = counted[..] else { panic!("{point:?} after {wait:?}: {new:?}") };
         assert_eq!(one.count(), 1, "{point:?} after {wait:?}");
