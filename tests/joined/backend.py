@@ -11,7 +11,9 @@ import time
 
 SLOW_S = 0.4
 ACCEPT_AFTER_S = 0.4
-READ_AFTER_S = 0.7
+# Before the window is full, the sender waits for one or two delayed acknowledgements, of 40 ms each: of
+# so long a time that is little.
+READ_AFTER_S = 3
 BACKLOG = 1
 
 late = socket.socket()

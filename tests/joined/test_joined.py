@@ -79,9 +79,11 @@ def test_a_full_accept_queue_is_named(scene):
 
 
 def test_a_reader_that_does_not_read_is_named(scene):
-    finding, _ = scene.finding("/window", "zero_window")
+    finding, explained = scene.finding("/window", "zero_window")
     assert finding["relation"] == "caused", finding
     agree(finding["ns"], scene.measured["/window"])
+    [socket] = [one for one in explained["sockets"] if one["peer"] == finding["culprit"]["peer"]]
+    agree(socket["ns"], scene.measured["/window"])
     culprit = finding["culprit"]
     assert culprit["pid"] == scene.measured["backend"], finding
     assert culprit["thread"] == "reads-late", finding
