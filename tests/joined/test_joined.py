@@ -75,7 +75,7 @@ def test_a_full_accept_queue_is_named(scene):
     assert finding["culprit"]["pid"] == scene.measured["backend"], finding
     assert "backlog" in finding["advice"], finding
     [socket] = [one for one in explained["sockets"] if one["peer"] == finding["culprit"]["peer"]]
-    assert [part["part"] for part in socket["parts"]][0] == "syn_retry", socket
+    assert socket["parts"][0]["part"] == "syn_retry", socket
 
 
 def test_a_reader_that_does_not_read_is_named(scene):
