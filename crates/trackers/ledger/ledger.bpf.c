@@ -91,30 +91,6 @@ static __always_inline __u8 woken_early(struct thread *t, struct task_struct *ta
 	return ready_state(t, task);
 }
 
-static __always_inline void leave_cpu(struct thread *t, struct task_struct *task, bool preempt,
-				      unsigned int task_state, __u64 now)
-{
-	__u8 state;
-
-	settle(t, now);
-	begin_wait(t, now);
-	/* The first thread gets its after it was added; the others are born with it. */
-	if (t->pthread != task->thread.fsbase)
-		learn_pthread(t, task);
-	if (!preempt && task_state != TASK_RUNNING) {
-		state = classify(t, task, task_state, now, true);
-		if (!t->wait.gil)
-			gil_wait_flush(t);
-	} else {
-		state = ready_state(t, task);
-	}
-	t->wait.state = state;
-	if (is_blocked(state) && now - t->early_wake < EARLY_NS)
-		state = woken_early(t, task);
-	t->early_wake = 0;
-	t->state = state;
-}
-
 /*
  * Who has had this CPU. A wait for it may end behind somebody who ran for a moment only: to blame is
  * whoever last ran for long.
@@ -159,6 +135,8 @@ static __always_inline void fill_instead(struct wait_event *e, struct task_struc
 	__u32 zero = 0;
 	struct long_run *run = bpf_map_lookup_elem(&long_runs, &zero);
 
+	if (!last)
+		return;
 	if (run && run->ended > ready && (!last->pid || ran_for(last) * 10 < now - ready)) {
 		e->instead_tgid = run->tgid;
 		e->instead_tid = run->tid;
@@ -215,10 +193,9 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 	submit(e);
 }
 
-static __always_inline void enter_cpu(struct thread *t, struct task_struct *task,
-				      struct task_struct *instead, __u64 now)
+static __always_inline void end_wait(struct thread *t, struct task_struct *task, struct task_struct *instead,
+				     __u64 now)
 {
-	__u8 ready_state = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
 	struct wait *w = &t->wait;
 
 	settle_ready(t, task, now);
@@ -228,10 +205,56 @@ static __always_inline void enter_cpu(struct thread *t, struct task_struct *task
 		gil_sleep_end(t, now);
 	else if (w->start && now - w->start >= config.wait_threshold_ns)
 		emit_wait(t, instead, now);
-	if (config.off_cpu_period_ns && w->start)
-		off_cpu_end(t, task, ready_state, now);
 	if (t->loop_kind && w->state == STATE_POLL_WAIT)
 		loop_wait_ended(t, now);
+}
+
+static __always_inline void enter_cpu(struct thread *t, struct task_struct *task,
+				      struct task_struct *instead, __u64 now)
+{
+	__u8 ready_state = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
+
+	end_wait(t, task, instead, now);
+	if (config.off_cpu_period_ns && t->wait.start)
+		off_cpu_end(t, task, ready_state, now);
+}
+
+/*
+ * The thread leaves its CPU, and nobody told that it came: kernels may keep the switches away from some
+ * tasks to themselves. For how long it has run is in the scheduler's own accounts. Who had the CPU before
+ * is not known, and its stack is another by now: the wait gets a row, but is no sample.
+ */
+static __noinline void arrive_untold(struct thread *t, struct task_struct *task, __u64 now)
+{
+	__u64 ran = ran_for(task);
+
+	end_wait(t, task, NULL, ran < now - t->since ? now - ran : t->since);
+}
+
+static __always_inline void leave_cpu(struct thread *t, struct task_struct *task, bool preempt,
+				      unsigned int task_state, __u64 now)
+{
+	__u8 state;
+
+	if (t->state != STATE_RUNNING && t->state != STATE_GC_RUN)
+		arrive_untold(t, task, now);
+	settle(t, now);
+	begin_wait(t, now);
+	/* The first thread gets its after it was added; the others are born with it. */
+	if (t->pthread != task->thread.fsbase)
+		learn_pthread(t, task);
+	if (!preempt && task_state != TASK_RUNNING) {
+		state = classify(t, task, task_state, now, true);
+		if (!t->wait.gil)
+			gil_wait_flush(t);
+	} else {
+		state = ready_state(t, task);
+	}
+	t->wait.state = state;
+	if (is_blocked(state) && now - t->early_wake < EARLY_NS)
+		state = woken_early(t, task);
+	t->early_wake = 0;
+	t->state = state;
 }
 
 static __always_inline struct thread *watched(__u32 tid)
