@@ -73,6 +73,9 @@ impl Printer {
         for component in [CORE].into_iter().chain(underspan_trackers::components()) {
             let mut table = String::new();
             for line in component.sql.lines() {
+                if let Some((table, name, kind)) = added(line) {
+                    types.insert((table.to_owned(), name.to_owned()), kind.to_owned());
+                }
                 let mut words = line.split_whitespace();
                 match (line.strip_prefix("CREATE TABLE IF NOT EXISTS "), words.next(), words.next())
                 {
@@ -119,8 +122,19 @@ impl Insert for Printer {
     }
 }
 
+/// Table, name and type of a column that a later migration adds.
+fn added(line: &str) -> Option<(&str, &str, &str)> {
+    let (table, rest) = line.strip_prefix("ALTER TABLE ")?.split_once('{')?;
+    let mut words = rest.split_once(" ADD COLUMN IF NOT EXISTS ")?.1.split([' ', ';']);
+    Some((table, words.next()?, words.next()?))
+}
+
 /// Reads one value of RowBinary.
 fn value(bytes: &mut &[u8], kind: &str) -> anyhow::Result<Value> {
+    if let Some(of) = kind.strip_prefix("Array(").and_then(|rest| rest.strip_suffix(')')) {
+        let count = length(bytes)?;
+        return (0..count).map(|_| value(bytes, of)).collect();
+    }
     Ok(match kind {
         "String" | "LowCardinality(String)" => json!(text(bytes)?),
         "UInt8" | "Bool" => json!(u8::from_le_bytes(take(bytes)?)),
@@ -146,7 +160,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> anyhow::Result<[u8; N]> {
     Ok(*taken)
 }
 
-fn text(bytes: &mut &[u8]) -> anyhow::Result<String> {
+fn length(bytes: &mut &[u8]) -> anyhow::Result<usize> {
     let mut len = 0;
     for shift in (0..28).step_by(7) {
         let [byte] = take(bytes)?;
@@ -155,6 +169,11 @@ fn text(bytes: &mut &[u8]) -> anyhow::Result<String> {
             break;
         }
     }
+    Ok(len)
+}
+
+fn text(bytes: &mut &[u8]) -> anyhow::Result<String> {
+    let len = length(bytes)?;
     let (text, rest) = bytes.split_at_checked(len).context("a string is cut")?;
     *bytes = rest;
     Ok(String::from_utf8_lossy(text).into_owned())

@@ -183,6 +183,17 @@ def check_requests(check, cases, seen):
         check(name, not problems, "; ".join([detail, *problems]))
 
 
+def check_stacks(check, seen):
+    """Samples have whole stacks, but for a program's first moments, which are long here."""
+    stacks = {row["stack_id"]: row for row in seen["stacks"]}
+    for table in ("off_cpu", "on_cpu"):
+        found = [stacks[row["stack_id"]] for row in seen[table] if row["stack_id"] in stacks]
+        whole = sum(not stack["truncated"] for stack in found)
+        python = sum("python" in stack["kinds"] for stack in found)
+        detail = f"{len(seen[table])} samples, {whole} whole, {python} with Python"
+        check(f"stacks of {table}", whole and python, detail)
+
+
 def main():
     said, seen = observe()
     cases = {case["case"]: case for case in said}
@@ -192,7 +203,13 @@ def main():
     check_python(check, cases, seen)
     check_quota(check, cases["quota"], seen)
     check_requests(check, [case for case in said if case["case"] == "request"], seen)
-    lost = [(row["tracker"], row["reason"], row["count"]) for row in seen["lost_events"]]
+    check_stacks(check, seen)
+    # How walks ended is told of with the stacks.
+    lost = [
+        (row["tracker"], row["reason"], row["count"])
+        for row in seen["lost_events"]
+        if row["tracker"] not in ("stack", "offcpu")
+    ]
     check("nothing lost", not lost, lost)
     print(json.dumps({"done": check.failed}), flush=True)
 
