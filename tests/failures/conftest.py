@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 
@@ -11,6 +12,10 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import HERE, ROOT, Underspan
+
+
+# A shell's background jobs ignore Ctrl-C, and so would what is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -113,8 +113,6 @@ class Going:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A shell's background jobs, and all that they start, ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )
         self.pid = self.process.pid
