@@ -13,7 +13,6 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import HERE, ROOT, Underspan
 
-
 # A shell's background jobs ignore Ctrl-C, and so would what is started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
