@@ -158,4 +158,10 @@ fn the_stage_that_adds_most_is_named() {
         on_the_way([900 * US, 902 * US, 905 * US, 1_000 * US]),
         ["late at ip-start (+900µs on average): the kernel takes packets late (softirq)"]
     );
+    // One packet of twenty that took a second is no stage's habit, whatever it does to the average.
+    let mut few = vec![4 * US; 19];
+    few.push(SECOND);
+    let few = [packets(Point::IpStart, &[2 * US; 20]), packets(Point::TcpStart, &few)];
+    assert!(few[1].average_ns().is_some_and(|ns| ns > 100 * US));
+    assert_eq!(verdict(&few), []);
 }
