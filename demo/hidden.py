@@ -20,9 +20,9 @@ from harness.underspan import Underspan
 
 FINE, FAILED, INTERRUPTED = 0, 1, 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What Underspan sees from outside may differ so much from the consumer's own clocks and profile. On a quiet
-# machine it is a few points; where others compete for few CPUs, looks from outside delay what they look at.
-CPU_POINTS, WAIT_POINTS = 0.10, 0.10
+# What Underspan sees from outside may differ so much from the consumer's own clocks and profile: twice what
+# some 2,000 looks leave to chance.
+CPU_POINTS, WAIT_POINTS = 0.05, 0.05
 
 
 def show(before: Scene, after: Scene) -> None:
@@ -41,7 +41,7 @@ def show(before: Scene, after: Scene) -> None:
 def judge(before: Scene, after: Scene, difference: list[float]) -> list[Check]:
     seen, own = before.seen, before.own
     checks = [
-        Check(seen.decoding > 0.3, f"the CPU profile shows decoding: {seen.decoding:.0%} (over 30 %)"),
+        Check(seen.decoding > 0.35, f"the CPU profile shows decoding: {seen.decoding:.0%} (over 35 %)"),
         Check(seen.waiting > 0.25, f"and not that it waits in poll {seen.waiting:.0%} of its time (over 25 %)"),
     ]
     for name, scene in (("before", before), ("after", after)):
