@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from harness import report
+from harness import report, stage
 from harness.consumption import Consumption, Scene
-from harness.processes import DemoError, Processes
+from harness.processes import Processes
 from harness.stories import Check
 from harness.underspan import Underspan
 
-FINE, FAILED, INTERRUPTED = 0, 1, 130
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What Underspan sees from outside may differ so much from the consumer's own clocks and profile: twice what
 # some 2,000 looks leave to chance.
 CPU_POINTS, WAIT_POINTS = 0.05, 0.05
@@ -88,13 +84,6 @@ def play(folder: Path, processes: Processes, arguments: argparse.Namespace) -> b
     return fine
 
 
-def interrupt(_signum: int, _frame: object) -> None:
-    """The first signal ends the demo; more of them must not disturb the end."""
-    for name in SIGNALS:
-        signal.signal(name, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="how long each run is watched")
@@ -104,30 +93,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("This watches with BPF programs, which only root may load: run `sudo make demo-hidden`.", file=sys.stderr)
         return 2
-    for name in SIGNALS:
-        signal.signal(name, interrupt)
-    folder = Path(tempfile.mkdtemp(prefix="underspan-hidden-"))
-    folder.chmod(0o755)  # PostgreSQL runs as a user of its own
-    (folder / "logs").mkdir()
-    processes = Processes(folder / "logs")
-    status = FAILED
-    try:
-        status = FINE if play(folder, processes, arguments) else FAILED
-    except DemoError as error:
-        print(f"\n  The demo stopped: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    finally:
-        processes.stop_all()
-    leftovers = processes.leftovers()
-    if leftovers:
-        print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)
-        status = FAILED
-    if status == FAILED:
-        print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
-        return status
-    shutil.rmtree(folder)
-    return status
+    return stage.run("hidden", lambda folder, processes: play(folder, processes, arguments))
 
 
 if __name__ == "__main__":

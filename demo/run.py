@@ -17,12 +17,11 @@ from harness import report
 from harness.processes import DemoError, Processes
 from harness.progress import step
 from harness.stack import Stack
+from harness.stage import FAILED, FINE, INTERRUPTED, SIGNALS, interrupt
 from harness.stories import STORIES, Story
 from harness.underspan import Underspan
 
 # Exit statuses.
-FINE, FAILED, INTERRUPTED = 0, 1, 130
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Demo:
@@ -83,13 +82,6 @@ def play_all(demo: Demo, keep: bool) -> bool:
     if keep:
         demo.keep()
     return all(verdicts)
-
-
-def interrupt(_signum: int, _frame: object) -> None:
-    """The first signal ends the demo; more of them must not disturb the end."""
-    for name in SIGNALS:
-        signal.signal(name, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def main() -> int:

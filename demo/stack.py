@@ -7,22 +7,18 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import report
+from harness import report, stage
 from harness.processes import DemoError, Processes
 from harness.progress import step
 from harness.stories import Check
 
 HERE = Path(__file__).resolve().parent
-FINE, FAILED, INTERRUPTED = 0, 1, 130
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ADDRESS, PORT = "10.79.0.2", 8000
 # 25 ms a request: one worker serves 40 a second.
 RATE, FEW, ENOUGH = 60, 1, 5
@@ -196,13 +192,6 @@ def play(folder: Path, processes: Processes, arguments: argparse.Namespace) -> b
     return report.verdict(judge(few, enough, firewall, without))
 
 
-def interrupt(_signum: int, _frame: object) -> None:
-    """The first signal ends the demo; more of them must not disturb the end."""
-    for name in SIGNALS:
-        signal.signal(name, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6, help="how long each scene is watched")
@@ -216,27 +205,7 @@ def main() -> int:
         if not shutil.which(tool):
             print(f"There is no {tool}: apt-get install {package}", file=sys.stderr)
             return 2
-    for name in SIGNALS:
-        signal.signal(name, interrupt)
-    folder = Path(tempfile.mkdtemp(prefix="underspan-stack-"))
-    (folder / "logs").mkdir()
-    processes = Processes(folder / "logs")
-    status = FAILED
-    try:
-        status = FINE if play(folder, processes, arguments) else FAILED
-    except DemoError as error:
-        print(f"\n  The demo stopped: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    leftovers = processes.leftovers()
-    if leftovers:
-        print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)
-        status = FAILED
-    if status == FAILED:
-        print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
-        return status
-    shutil.rmtree(folder)
-    return status
+    return stage.run("stack", lambda folder, processes: play(folder, processes, arguments))
 
 
 if __name__ == "__main__":
