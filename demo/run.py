@@ -21,7 +21,6 @@ from harness.stage import FAILED, FINE, INTERRUPTED, SIGNALS, interrupt
 from harness.stories import STORIES, Story
 from harness.underspan import Underspan
 
-# Exit statuses.
 
 
 class Demo:

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use common::empty_store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use underspan_store::embedded::{Embedded, Options};
-use underspan_store::{CORE, MigrateOptions, Store};
+use underspan_store::Store;
+use underspan_store::embedded::Embedded;
 
 const MS: u64 = 1_000_000;
 
@@ -23,20 +26,7 @@ struct Service {
 
 impl Service {
     async fn start() -> Service {
-        let folder = TempDir::new().unwrap();
-        let python = std::env::var_os("UNDERSPAN_PYTHON")
-            .expect("set UNDERSPAN_PYTHON to a Python that has underspan[store] installed");
-        let options = Options {
-            folder: folder.path().to_owned(),
-            port: 0,
-            python: Some(python.into()),
-            memory_limit_mib: Some(1024),
-        };
-        let embedded = Embedded::start(&options, |_| {}).await.unwrap();
-        let store = Store::connect(embedded.endpoint().clone());
-        let mut components = vec![CORE];
-        components.extend(underspan_trackers::components());
-        store.migrate(&components, &MigrateOptions::default()).await.unwrap();
+        let (embedded, store, folder) = empty_store().await;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Service { embedded, store, folder, t0: (now.as_secs() - 60) * 1000 * MS }
     }

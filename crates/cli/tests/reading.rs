@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
+use common::empty_store;
 use insta::assert_snapshot;
-use tempfile::TempDir;
-use underspan_store::embedded::{Embedded, Options};
-use underspan_store::{CORE, MigrateOptions, Store};
 
 fn underspan(data: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_underspan"))
@@ -26,25 +26,6 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// A folder with Underspan's tables and nothing in them; its store runs on.
-async fn empty_store() -> (Embedded, TempDir) {
-    let folder = TempDir::new().unwrap();
-    let python = std::env::var_os("UNDERSPAN_PYTHON")
-        .expect("set UNDERSPAN_PYTHON to a Python that has underspan[store] installed");
-    let options = Options {
-        folder: folder.path().to_owned(),
-        port: 0,
-        python: Some(python.into()),
-        memory_limit_mib: Some(1024),
-    };
-    let embedded = Embedded::start(&options, |_| {}).await.unwrap();
-    let mut components = vec![CORE];
-    components.extend(underspan_trackers::components());
-    let store = Store::connect(embedded.endpoint().clone());
-    store.migrate(&components, &MigrateOptions::default()).await.unwrap();
-    (embedded, folder)
 }
 
 #[test]
@@ -92,7 +73,7 @@ fn options_that_do_not_fit_are_usage_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_store_is_read() {
-    let (embedded, folder) = empty_store().await;
+    let (embedded, _, folder) = empty_store().await;
     let data = folder.path();
 
     let unknown = underspan(data, &["explain", "00000000deadbeef"]);
