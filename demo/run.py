@@ -22,7 +22,6 @@ from harness.stories import STORIES, Story
 from harness.underspan import Underspan
 
 
-
 class Demo:
     """One run: a folder, the programs that run in it, the stories."""
 
