@@ -13,6 +13,17 @@ static __always_inline bool is_blocked(__u8 state)
 	return state > STATE_THROTTLED;
 }
 
+static __always_inline bool is_on_cpu(__u8 state)
+{
+	return state == STATE_RUNNING || state == STATE_GC_RUN;
+}
+
+/*
+ * The current thread is on a CPU, and its ledger has it waiting still: nobody told that it came. Ends the
+ * wait. Who reads or marks the ledger of the thread that runs asks is_on_cpu() first. (ledger.bpf.c)
+ */
+int arrive_untold(__u64 now);
+
 /* Nanoseconds that the process has spent collecting garbage, up to `now`. */
 static __always_inline __u64 collection_time(__u32 tgid, __u64 now, __u32 *who)
 {

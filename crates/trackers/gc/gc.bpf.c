@@ -59,6 +59,8 @@ static __always_inline void gc_begin(__u32 rung, __s32 generation)
 	}
 	c->generation = generation;
 	c->tid = tid;
+	if (!is_on_cpu(t->state))
+		arrive_untold(now);
 	settle(t, now);
 	t->collecting = 1;
 	t->state = STATE_GC_RUN;
@@ -101,6 +103,8 @@ static __always_inline void gc_end(__u32 rung, __s64 collected)
 	since = c->since;
 	c->total += now - since;
 	c->since = 0;
+	if (!is_on_cpu(t->state))
+		arrive_untold(now);
 	settle(t, now);
 	t->collecting = 0;
 	t->state = STATE_RUNNING;

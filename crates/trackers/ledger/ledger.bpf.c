@@ -220,15 +220,30 @@ static __always_inline void enter_cpu(struct thread *t, struct task_struct *task
 }
 
 /*
- * The thread leaves its CPU, and nobody told that it came: kernels may keep the switches away from some
- * tasks to themselves. For how long it has run is in the scheduler's own accounts. Who had the CPU before
- * is not known, and its stack is another by now: the wait gets a row, but is no sample.
+ * Kernels may keep the switches away from some tasks to themselves. For how long the thread has run since
+ * is in the scheduler's own accounts: exactly when it leaves its CPU, else up to the last tick. Who had the
+ * CPU before is not known, and its stack is another by now: the wait gets its row, and its sample says that
+ * the stack was missed.
+ *
+ * A global function: it is verified once, and other trackers' programs call it.
  */
-static __noinline void arrive_untold(struct thread *t, struct task_struct *task, __u64 now)
+int arrive_untold(__u64 now)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 tid = task->pid;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	__u64 ran = ran_for(task);
+	__u8 ready;
 
-	end_wait(t, task, NULL, ran < now - t->since ? now - ran : t->since);
+	if (!t || is_on_cpu(t->state))
+		return 0;
+	ready = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
+	now = ran < now - t->since ? now - ran : t->since;
+	count_lost(TRACKER_LEDGER, LOST_UNTOLD);
+	end_wait(t, task, NULL, now);
+	if (config.off_cpu_period_ns && t->wait.start)
+		off_cpu_untold(t, task, ready, now);
+	return 0;
 }
 
 static __always_inline void leave_cpu(struct thread *t, struct task_struct *task, bool preempt,
@@ -236,8 +251,8 @@ static __always_inline void leave_cpu(struct thread *t, struct task_struct *task
 {
 	__u8 state;
 
-	if (t->state != STATE_RUNNING && t->state != STATE_GC_RUN)
-		arrive_untold(t, task, now);
+	if (!is_on_cpu(t->state))
+		arrive_untold(now);
 	settle(t, now);
 	begin_wait(t, now);
 	/* The first thread gets its after it was added; the others are born with it. */
@@ -306,7 +321,7 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 		return 0;
 	w = &t->wait;
 	now = bpf_ktime_get_ns();
-	if (t->state == STATE_RUNNING || t->state == STATE_GC_RUN) {
+	if (is_on_cpu(t->state)) {
 		/* It is about to sleep, and has not left its CPU: leave_cpu() decides. */
 		t->early_wake = now;
 		current_waker(&t->early_tgid, &t->early_tid);

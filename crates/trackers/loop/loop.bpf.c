@@ -77,6 +77,8 @@ static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 	}
 	l->strangers = 0;
 	now = bpf_ktime_get_ns();
+	if (!is_on_cpu(t->state)) /* the one write: rare, and over before a preemption would meet it */
+		arrive_untold(now);
 	if (!read_ledger(t, ns, now)) {
 		now = bpf_ktime_get_ns();
 		if (!read_ledger(t, ns, now)) {

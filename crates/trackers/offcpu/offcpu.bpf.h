@@ -30,13 +30,18 @@ static __always_inline __u64 next_sequence(const struct sampling *s, __u64 born)
 	return (s->sequence ? s->sequence : born) + 1;
 }
 
+static __always_inline __u64 new_sample(struct thread *t)
+{
+	return t->sampling.sequence = next_sequence(&t->sampling, t->born);
+}
+
 /* Begins a sample of a thread that is about to go on: where in the kernel it was. */
 static __always_inline __u64 begin_sample(struct thread *t, struct task_struct *task, __u64 now)
 {
 	struct sampling *sampling = &t->sampling;
 	struct stack_scratch *s;
 
-	sampling->sequence = next_sequence(sampling, t->born);
+	new_sample(t);
 	if (!sampling->due)
 		sampling->due = sampling->sequence;
 	s = stack_begin(STACK_ASLEEP, t, now);
@@ -102,10 +107,9 @@ static __always_inline bool weigh_wait(struct thread *t, __u8 ready_state, __u64
 }
 
 static __always_inline void sample_wait(struct thread *t, struct task_struct *task, __u8 ready_state,
-					const struct weights *weights, __u64 now)
+					const struct weights *weights, __u64 sequence, __u64 now)
 {
 	struct wait *w = &t->wait;
-	__u64 sequence = begin_sample(t, task, now);
 	struct off_cpu_event *e = off_cpu_event(t, w->start, weights);
 	struct pt_regs *regs;
 
@@ -166,7 +170,8 @@ static __noinline void sample_gil_wait(struct thread *t)
 	e = off_cpu_event(t, g->start, &weights);
 	if (!e)
 		return;
-	e->sequence = g->sequence;
+	/* None: no sleep of it ended where a stack could be taken. */
+	e->sequence = g->sequence ? g->sequence : new_sample(t);
 	e->duration = g->end - g->start;
 	e->runnable = g->runnable_ns;
 	e->gc_ns = g->gc_ns;
@@ -233,12 +238,21 @@ static __always_inline void off_cpu_end(struct thread *t, struct task_struct *ta
 		if (gil_needs_stack(t))
 			t->gil.sequence = begin_sample(t, task, now);
 	} else if (weigh_wait(t, ready_state, now, &weights)) {
-		sample_wait(t, task, ready_state, &weights, now);
+		sample_wait(t, task, ready_state, &weights, begin_sample(t, task, now), now);
 	}
 	if (!t->sampling.due)
 		return;
 	if (has_rseq(task) || !send_on_errand(task, errand_stack))
 		ask_for_stack(t);
+}
+
+/* The thread came back on a CPU a while ago, and nobody told: a sample without a stack. */
+static __always_inline void off_cpu_untold(struct thread *t, struct task_struct *task, __u8 ready_state, __u64 now)
+{
+	struct weights weights;
+
+	if (!t->wait.gil && weigh_wait(t, ready_state, now, &weights))
+		sample_wait(t, task, ready_state, &weights, new_sample(t), now);
 }
 
 /*

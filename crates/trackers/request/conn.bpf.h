@@ -79,6 +79,8 @@ static __always_inline bool ledger_since(struct conn *c, __u64 now, const __u64 
 
 	if (!t || t->born != c->born)
 		return false;
+	if (!is_on_cpu(t->state) && (__u32)bpf_get_current_pid_tgid() == c->tid)
+		arrive_untold(now);
 	/* Another CPU may be changing it: what was copied is whole if it sums to its own span. */
 	for (int attempt = 0; attempt < 3; attempt++) {
 		since = *(volatile __u64 *)&t->since;

@@ -347,10 +347,11 @@ pub(crate) const TRACKER_IDS: [(&str, u32); 10] = [
     ("tcp_loss", tracker_id::TRACKER_TCP_LOSS),
 ];
 
-pub(crate) const REASONS: [(&str, u32); 5] = [
+pub(crate) const REASONS: [(&str, u32); 6] = [
     ("ring_full", lost_reason::LOST_RING_FULL),
     ("map_full", lost_reason::LOST_MAP_FULL),
     ("torn", lost_reason::LOST_TORN),
     ("unpaired", lost_reason::LOST_UNPAIRED),
     ("unreadable", lost_reason::LOST_UNREADABLE),
+    ("untold", lost_reason::LOST_UNTOLD),
 ];

@@ -175,12 +175,17 @@ fn check_stacks_of_migrating_threads(mut watcher: Watcher, mut workload: Workloa
     }
     watcher.drain();
     let dig = function("dig");
+    let mut missed = 0;
     for (tid, depth) in depths {
         let rows = watcher.rows_of("off_cpu", tid);
         let sleeps: Vec<_> = rows.iter().filter(|row| row.text("state") == "sleep").collect();
         assert!(sleeps.len() >= 60, "{} samples of thread {tid}", sleeps.len());
         for row in sleeps {
             let stack = watcher.stack(row.u64("stack_id"));
+            if stack.ends.kernel == StackEnd::Missed {
+                missed += 1;
+                continue;
+            }
             let deep = stack.native.iter().filter(|frame| dig.contains(frame)).count();
             assert_eq!(deep, depth, "{row:?}: {stack:?}");
             assert_eq!(stack.ends.native, StackEnd::Complete, "{stack:?}");
@@ -188,5 +193,6 @@ fn check_stacks_of_migrating_threads(mut watcher: Watcher, mut workload: Workloa
             assert!(!stack.kernel.is_empty(), "{stack:?}");
         }
     }
+    assert!(missed <= watcher.untold(), "{missed} stacks are missing");
     watcher.assert_nothing_lost();
 }
