@@ -66,6 +66,7 @@ records!(
     tcp_connect_event,
     tcp_loss_event,
     request_read_event,
+    request_head_event,
     config,
     request_sent_event,
     netstack_clock,
@@ -81,6 +82,9 @@ records!(
     unwind_mapping,
     unwind_process,
 );
+
+// SAFETY: an integer.
+unsafe impl Record for u32 {}
 
 // SAFETY: an integer.
 unsafe impl Record for u64 {}

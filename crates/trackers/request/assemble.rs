@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use underspan_model::{Ledger, State};
 
 use super::http::{self, Head};
-use crate::record::{request_end, request_sent_event};
+use crate::record::{REQUEST_HEAD, request_end, request_sent_event};
 
 /// An answer that pauses longer than this between two writes is cut there.
 pub(super) const SILENCE_NS: u64 = 1_000_000_000;
@@ -35,6 +35,8 @@ pub(super) struct Asked {
     pub(super) peer: String,
     pub(super) local: String,
     pub(super) head: Head,
+    /// Its bytes so far, if more of them may follow.
+    pub(super) unfinished: Vec<u8>,
 }
 
 /// The latest of the other parts.
@@ -94,6 +96,17 @@ impl Assembler {
         }
         self.pending.insert(asked.id, (asked, None));
         true
+    }
+
+    /// More of a head that came in several pieces: what follows its first `at` bytes.
+    pub(super) fn more(&mut self, id: u64, at: usize, piece: &[u8]) {
+        let Some((asked, _)) = self.pending.get_mut(&id) else { return };
+        // Not after a piece that was lost; nor where none was announced.
+        if at == 0 || at != asked.unfinished.len() || at + piece.len() > REQUEST_HEAD as usize {
+            return;
+        }
+        asked.unfinished.extend_from_slice(piece);
+        asked.head = http::request_head(&asked.unfinished);
     }
 
     /// Part of an answer, or the end. Returns the request if it is whole now.

@@ -9,8 +9,7 @@
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
 #include <bpf/bpf_endian.h>
-#include "buffers.bpf.h"
-#include "request.h"
+#include "head.bpf.h"
 
 /* Writes that are told one by one; after these, at most one a millisecond. */
 #define SENDS_TOLD 16
@@ -44,7 +43,9 @@ struct conn {
 	__u8 answer_len;
 	__u8 ledger_ok;
 	__u8 shared;	/* its thread read another request before this one was answered */
-	__u8 _pad[4];
+	__u8 head_pieces; /* that may still be told */
+	__u8 _pad;
+	__u16 head_left; /* bytes of the head that may still be told; 0: it is over */
 	char answer[ANSWER_HEAD];
 };
 
@@ -54,19 +55,6 @@ struct {
 	__type(key, int);
 	__type(value, struct conn);
 } conns SEC(".maps");
-
-/* A place to build a record whose length varies; see copy_head() for the second half. */
-struct read_scratch {
-	struct request_read_event event;
-	__u8 beyond[REQUEST_HEAD];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct read_scratch);
-} read_scratch SEC(".maps");
 
 /* ---- the reading thread's ledger, as of now ---- */
 
@@ -177,9 +165,8 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 				      __u64 now)
 {
 	__u32 zero = 0, len;
-	struct read_scratch *scratch = bpf_map_lookup_elem(&read_scratch, &zero);
-	struct request_read_event *e = &scratch->event;
-	struct user_buffers buffers = {};
+	struct head_scratch *scratch = bpf_map_lookup_elem(&head_scratch, &zero);
+	struct request_read_event *e = &scratch->read;
 
 	if (!scratch)
 		return;
@@ -196,14 +183,38 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 	e->local_port = 0;
 	fill_addresses(e, sk);
 
-	user_buffers(&buffers, bytes);
-	len = copy_head(e->head, &buffers, bytes);
+	len = read_head(e->head, bytes);
 	e->head_len = len;
-	len += __builtin_offsetof(struct request_read_event, head);
-	if (len > sizeof(*e))
+	e->head_open = is_method(e->head[0]) && len < REQUEST_HEAD && !is_over(e->head, len, bytes);
+	c->head_left = e->head_open ? REQUEST_HEAD - len : 0;
+	c->head_pieces = HEAD_PIECES;
+	output(e, len + __builtin_offsetof(struct request_read_event, head), sizeof(*e));
+}
+
+/* More of a request was read, and its head was not over. */
+static __always_inline void tell_head(struct conn *c, struct thread *t, __u32 bytes, __u64 now)
+{
+	__u32 zero = 0, len;
+	struct head_scratch *scratch = bpf_map_lookup_elem(&head_scratch, &zero);
+	struct request_head_event *e = &scratch->more;
+
+	if (!scratch)
 		return;
-	if (bpf_ringbuf_output(&events, e, len, BPF_RB_NO_WAKEUP))
-		count_lost(TRACKER_REQUEST, LOST_RING_FULL);
+	fill_header(&e->h, EVENT_REQUEST_HEAD, t, now);
+	e->id = c->id;
+	e->at = REQUEST_HEAD - c->head_left;
+	len = read_head(e->head, bytes);
+	c->head_pieces--;
+	if (len >= c->head_left) {
+		len = c->head_left;
+		c->head_left = 0;
+	} else if (!c->head_pieces || is_over(e->head, len, bytes)) {
+		c->head_left = 0;
+	} else {
+		c->head_left -= len;
+	}
+	e->len = len;
+	output(e, len + __builtin_offsetof(struct request_head_event, head), sizeof(*e));
 }
 
 #endif

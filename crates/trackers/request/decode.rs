@@ -1,17 +1,19 @@
 //! From a request's records to its row.
 
+use std::mem::offset_of;
+
 use super::assemble::{Asked, Assembler, Finished};
 use super::path::Paths;
 use super::{address, http};
 use crate::record::{
-    DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, request_read_event,
-    request_sent_event,
+    DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, read_at,
+    request_head_event, request_read_event, request_sent_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Measure, Rows, Thread};
 
 /// The fixed part of a `request_read_event`; the first bytes of the request follow.
-const HEAD_OFFSET: usize = std::mem::offset_of!(request_read_event, head);
+const HEAD_OFFSET: usize = offset_of!(request_read_event, head);
 
 pub(super) struct RequestDecoder {
     columns: Vec<String>,
@@ -70,6 +72,10 @@ impl Decoder for RequestDecoder {
                 if !self.assembler.asked(asked) {
                     context.count_lost("request", "too_many_in_flight", 1);
                 }
+            }
+            event_kind::EVENT_REQUEST_HEAD => {
+                let (id, at, piece) = more(bytes)?;
+                self.assembler.more(id, at, piece);
             }
             event_kind::EVENT_REQUEST_SENT | event_kind::EVENT_REQUEST_END => {
                 let event: request_sent_event = read(bytes)?;
@@ -141,5 +147,20 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         peer: address(event.family, &event.peer, event.peer_port),
         local: address(event.family, &event.local, event.local_port),
         head: http::request_head(head),
+        unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
+}
+
+/// Whose head a piece belongs to, how much of it was told before, and the piece.
+fn more(bytes: &[u8]) -> Result<(u64, usize, &[u8]), DecodeError> {
+    let id = read_at(bytes, offset_of!(request_head_event, id))?;
+    let at: u32 = read_at(bytes, offset_of!(request_head_event, at))?;
+    let len: u32 = read_at(bytes, offset_of!(request_head_event, len))?;
+    let piece = bytes.get(offset_of!(request_head_event, head)..).unwrap_or_default();
+    let piece = piece.get(..len as usize).ok_or(DecodeError::Value {
+        kind: event_kind::EVENT_REQUEST_HEAD,
+        field: "len",
+        value: len.into(),
+    })?;
+    Ok((id, at as usize, piece))
 }

@@ -158,8 +158,11 @@ static __always_inline void received(struct sock *sk, int ret, int flags)
 		close_request(c, END_NEXT, now);
 	if (c->phase == PHASE_IDLE)
 		begin_request(c, sk, t, ret, now);
-	else
+	else {
 		c->bytes_in += ret;
+		if (c->head_left)
+			tell_head(c, t, ret, now);
+	}
 	c->ready = 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Records of the request tracker. A request is told in parts: read, sent (again for every further
- * write), end. User space puts them together by id.
+ * Records of the request tracker. A request is told in parts: read, head (for every further piece of
+ * it, if it came in several), sent (again for every further write), end. User space puts them
+ * together by id.
  */
 #ifndef UNDERSPAN_REQUEST_H
 #define UNDERSPAN_REQUEST_H
@@ -35,7 +36,17 @@ struct request_read_event {
 	__u16 family;
 	__u16 head_len;
 	__u32 bytes;
-	__u32 _pad;
+	__u8 head_open; /* the head is not over: more of it may follow */
+	__u8 _pad[3];
+	__u8 head[REQUEST_HEAD];
+};
+
+/* More bytes of a head that was not over. Only len bytes are sent. */
+struct request_head_event {
+	struct event_header h;
+	__u64 id;
+	__u32 at; /* that much of the head was told before */
+	__u32 len;
 	__u8 head[REQUEST_HEAD];
 };
 

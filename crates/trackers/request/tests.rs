@@ -8,8 +8,8 @@ use underspan_model::{Ledger, State};
 
 use super::{RequestTracker, address};
 use crate::record::{
-    DecodeError, bytes_of, event_header, event_kind, request_end, request_read_event,
-    request_sent_event,
+    DecodeError, bytes_of, event_header, event_kind, request_end, request_head_event,
+    request_read_event, request_sent_event,
 };
 use crate::tests::support::{FakeContext, Row, decode};
 use crate::{Decoder, Rows, Tracker as _};
@@ -52,6 +52,24 @@ fn read_bytes(mut event: request_read_event, head: &[u8]) -> Vec<u8> {
     event.head_len = head.len() as u16;
     let fixed = std::mem::offset_of!(request_read_event, head);
     bytes_of(&event)[..fixed + head.len()].to_vec()
+}
+
+/// The same of a head whose first bytes these are.
+fn open_read_bytes(head: &[u8]) -> Vec<u8> {
+    read_bytes(request_read_event { head_open: 1, ..read_event() }, head)
+}
+
+/// More of that head, after its first `at` bytes.
+fn piece_bytes(at: usize, piece: &[u8]) -> Vec<u8> {
+    let mut event = request_head_event {
+        h: header(event_kind::EVENT_REQUEST_HEAD, 5_007, 9_500),
+        id: 0xfeed,
+        at: at as u32,
+        len: piece.len() as u32,
+        ..request_head_event::default()
+    };
+    event.head[..piece.len()].copy_from_slice(piece);
+    bytes_of(&event)[..std::mem::offset_of!(request_head_event, head) + piece.len()].to_vec()
 }
 
 /// Sent at 20,000 by the thread that read it, which slept in between. The last of its records.
@@ -255,7 +273,8 @@ fn absurd_values_are_refused_or_harmless() {
 fn cut_records_are_refused() {
     let read = read_bytes(read_event(), HEAD.as_bytes());
     let sent = sent_event(request_end::END_CLOSED);
-    for whole in [&read, bytes_of(&sent)] {
+    let piece = piece_bytes(8, b"ers HTTP/1.1");
+    for whole in [&read, &piece, bytes_of(&sent)] {
         for len in 4..whole.len() {
             let mut play = Play::new();
             let result = play.decoder.event(&whole[..len], &mut play.context, &mut play.rows);

@@ -86,6 +86,52 @@ fn silence_ends_an_answered_request_and_no_other() {
 }
 
 #[test]
+fn a_head_in_pieces() {
+    let head = HEAD.as_bytes();
+    // Cut twice, anywhere: as the slowest of clients would.
+    for first in 1..head.len() {
+        let second = first.midpoint(head.len());
+        let row = Play::new()
+            .event(&open_read_bytes(&head[..first]))
+            .event(&piece_bytes(first, &head[first..second]))
+            .event(&piece_bytes(second, &head[second..]))
+            .event(bytes_of(&sent_event(request_end::END_CLOSED)))
+            .row();
+        assert_eq!(row.differences(&whole()), <[&str; 0]>::default(), "cut at {first}");
+    }
+}
+
+#[test]
+fn pieces_that_do_not_fit_are_left_out() {
+    let (begin, rest) = HEAD.as_bytes().split_at(30);
+    let end = sent_event(request_end::END_CLOSED);
+    let path = |play: Play| play.event(bytes_of(&end)).row().text("path").to_owned();
+    let begun = || Play::new().event(&open_read_bytes(&begin[..8]));
+    assert_eq!(path(begun().event(&piece_bytes(8, &begin[8..]))), "/orders");
+    // One before it was lost.
+    assert_eq!(path(begun().event(&piece_bytes(30, rest))), "");
+    // It is told twice.
+    let twice = begun().event(&piece_bytes(8, b"ers"));
+    assert_eq!(path(twice.event(&piece_bytes(8, b"ers HTTP/1.1\r\n"))), "");
+    // Of another request; of one that was over with its first bytes.
+    let mut other = piece_bytes(8, &begin[8..]);
+    other[std::mem::offset_of!(request_head_event, id)] ^= 1;
+    assert_eq!(path(begun().event(&other)), "");
+    let over = Play::new().event(&read_bytes(read_event(), b"GET /a HTTP/1.1\r\n\r\n"));
+    assert_eq!(path(over.event(&piece_bytes(19, b"x"))), "/a");
+}
+
+#[test]
+fn a_head_is_never_longer_than_what_is_copied() {
+    let mut play = Play::new().event(&open_read_bytes(b"GET /a HTTP/1.1\r\nA: "));
+    for at in (21..10_000).step_by(500) {
+        play = play.event(&piece_bytes(at, &[b'a'; 500]));
+    }
+    let row = play.event(bytes_of(&sent_event(request_end::END_CLOSED))).row();
+    assert_eq!((row.text("method"), row.text("path")), ("GET", "/a"));
+}
+
+#[test]
 fn a_request_is_told_once() {
     let read = read_bytes(read_event(), HEAD.as_bytes());
     let end = sent_event(request_end::END_NEXT);

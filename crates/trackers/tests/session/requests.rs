@@ -113,6 +113,77 @@ fn a_silent_client_is_no_handoff() {
     assert!(row.u64("accept_to_read_ns") > 300 * MS, "the raw figure has the silence: {row:?}");
 }
 
+/// Sends pieces 20 ms apart, each of which is read by itself; the row of what they are together.
+fn in_pieces(watcher: &mut Watcher, mut stream: impl Read + Write, pieces: &[&str]) -> Row {
+    let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+    for (index, piece) in pieces.iter().enumerate() {
+        // The first is read when the server has accepted the connection, the others at once.
+        let pause = if index == 1 { 120 } else { 20 };
+        std::thread::sleep(Duration::from_millis(if index == 0 { 0 } else { pause }));
+        stream.write_all(piece.as_bytes()).unwrap();
+    }
+    let mut answer = [0; 64];
+    let len = stream.read(&mut answer).unwrap();
+    assert!(answer[..len].ends_with(b"ok"));
+    drop(stream);
+    let row = watcher.row("requests", |row| row.u64("bytes_in") == bytes as u64);
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+    assert_eq!((row.u64("status"), row.text("end")), (200, "sent"));
+    row
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+#[test]
+fn a_head_in_pieces() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve") as u16;
+    let path = format!("{}/pieces-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+    workload.ask(&format!("serve-unix {path}"));
+    let parent = format!("traceparent: 00-{TRACE}-b7ad6b7169203331-01\r\n\r\n");
+    let cookie = format!("Cookie: {}\r\n", "c".repeat(1_500));
+    let cuts: [&[&str]; 4] = [
+        &["G", "ET /a?secret=1 HTTP/1.1\r\nHost: t\r\n", &parent],
+        &["GET /a", "?secret=1 HTTP/1.1\r\nHo", "st: t\r\n", &parent[..9], &parent[9..]],
+        &["GET /a?secret=1 HTTP/1.1\r\n", &cookie, &parent],
+        // What is beyond the first 2,048 bytes is not looked at.
+        &["GET /a?secret=1 HTTP/1.1\r\n", &cookie, &cookie, &parent],
+    ];
+    for (index, pieces) in cuts.into_iter().enumerate() {
+        let tcp = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let unix = UnixStream::connect(&path).unwrap();
+        for row in [in_pieces(&mut watcher, tcp, pieces), in_pieces(&mut watcher, unix, pieces)] {
+            assert_eq!((row.text("method"), row.text("path")), ("GET", "/a"), "{pieces:?}");
+            assert_eq!(row.text("trace_id"), if index < 3 { TRACE } else { "" }, "{pieces:?}");
+            let pauses = 20 * pieces.len() as u64;
+            assert!(row.u64("handler_ns") > (pauses + 30) * MS, "from the first piece: {row:?}");
+        }
+        watcher.rows.clear();
+    }
+    std::fs::remove_file(&path).unwrap();
+    watcher.assert_nothing_lost();
+}
+
+/// More pieces than are looked at: the beginning still counts, and nothing else does.
+#[test]
+fn a_head_byte_by_byte() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve") as u16;
+    for (target, path) in [("/x", "/x"), ("/much-too-long", "")] {
+        let tcp = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let head = format!("GET {target} HTTP/1.1\r\n\r\n");
+        let bytes: Vec<_> = head.split("").filter(|byte| !byte.is_empty()).collect();
+        let row = in_pieces(&mut watcher, tcp, &bytes);
+        assert_eq!(row.text("path"), path);
+    }
+}
+
 #[test]
 fn a_half_closed_client_still_gets_its_answer() {
     let mut watcher = Watcher::new();

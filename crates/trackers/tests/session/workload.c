@@ -407,17 +407,29 @@ static void *exec_again(void *unused)
 
 static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/* In one buffer from TCP, in three from a Unix socket. */
-static long read_request(int connection)
+/* In one buffer from TCP, in three from a Unix socket, until there is an empty line. */
+static int read_request(int connection)
 {
-	static __thread char request[4096];
-	struct iovec parts[] = { { request, 7 }, { request + 7, 9 }, { request + 16, 4000 } };
+	char request[8192 + 1] = "";
 	socklen_t len = sizeof(int);
+	size_t has = 0;
 	int family;
 
 	getsockopt(connection, SOL_SOCKET, SO_DOMAIN, &family, &len);
-	return family == AF_UNIX ? readv(connection, parts, 3) :
-				   read(connection, request, sizeof(request));
+	while (has + 16 < sizeof(request)) {
+		char *to = request + has;
+		size_t room = sizeof(request) - 1 - has;
+		struct iovec parts[] = { { to, 7 }, { to + 7, 1 }, { to + 8, room - 8 } };
+		long n = family == AF_UNIX ? readv(connection, parts, 3) :
+					     read(connection, to, room);
+
+		if (n <= 0)
+			return 0;
+		has += n;
+		if (strstr(request, "\r\n\r\n"))
+			return 1;
+	}
+	return 0;
 }
 
 /* Leaves connections in the queue for 40 ms, lets each request wait 20 ms for a thread, and takes
@@ -432,7 +444,7 @@ static void *serve(void *arg)
 		int connection = accept(listener, NULL, NULL);
 
 		usleep(20000);
-		while (read_request(connection) > 0) {
+		while (read_request(connection)) {
 			usleep(30000);
 			write(connection, answer, sizeof(answer) - 1);
 		}
