@@ -148,6 +148,7 @@ enum {
 	TCP_CLOSE = 7,
 	TCP_CLOSE_WAIT = 8,
 	TCP_LISTEN = 10,
+	TCP_CLOSING = 11,
 };
 
 #define S_IFMT 0170000

@@ -135,6 +135,8 @@ struct inet_connection_sock___tcp {
 };
 
 struct tcp_options_received___tcp {
+	__u32 rcv_tsecr;
+	__u16 saw_tstamp : 1;
 	__u16 snd_wscale : 4;
 };
 

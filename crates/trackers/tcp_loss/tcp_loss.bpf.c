@@ -164,6 +164,19 @@ static __always_inline void judge(struct tcp_stall *s, struct tcp_sock___tcp *tp
 		s->verdict = TCP_LATE;
 }
 
+/*
+ * The same of a SYN and a FIN, when the connection's state says that they are acknowledged: their
+ * acknowledgements come by another way. The kernel has taken its own offset from the timestamp.
+ */
+static __always_inline void judge_at_change(struct tcp_stall *s, struct tcp_sock___tcp *tp)
+{
+	if (s->verdict || !s->retransmits || tp->snd_una != tp->snd_nxt ||
+	    !BPF_CORE_READ_BITFIELD(tp, rx_opt.saw_tstamp))
+		return;
+	if (seq_diff(tp->rx_opt.rcv_tsecr + tp->tsoffset, s->sent_at) < 0)
+		s->verdict = TCP_LATE;
+}
+
 /* ---- windows ---- */
 
 /*
@@ -401,19 +414,25 @@ int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
 {
+	struct tcp_sock___tcp *tp;
 	struct tcp_flow *f;
 	__u64 now;
 
 	/* The peer's half-close leaves us free to send; ours, to be answered. */
-	if (new == TCP_CLOSE_WAIT || new == TCP_SYN_SENT || new == TCP_LISTEN || old == TCP_LISTEN)
+	if (new == TCP_CLOSE_WAIT || new == TCP_CLOSING || new == TCP_SYN_SENT || new == TCP_LISTEN ||
+	    old == TCP_LISTEN)
 		return 0;
 	if (old == TCP_ESTABLISHED && new != TCP_CLOSE)
 		return 0;
 	f = tcp_flow(sk);
 	if (!f)
 		return 0;
-	if (f->stall.kind)
+	if (f->stall.kind) {
+		tp = tcp_sock(sk);
+		if (tp)
+			judge_at_change(&f->stall, tp);
 		end_stall(sk, f);
+	}
 	now = bpf_ktime_get_ns();
 	if (f->window_filled && f->window_closed)
 		tell_window(sk, f, TCP_ZERO_WINDOW_LOCAL, f->window_filled, f->last_read);

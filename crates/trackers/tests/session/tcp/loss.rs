@@ -1,11 +1,13 @@
 //! Segments lost in known places.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::thread;
 
 use super::wire::{DATA, Family, Packet, SYN, Wire};
-use super::{MS, assert_close, connect, connected, elapsed_since, listen, row, settle, watched};
+use super::{
+    MS, assert_close, connect, connected, elapsed_since, listen, row, set_option, settle, talk,
+    watched,
+};
 use crate::watcher::monotonic;
 
 /// What both ends have sent since `before`.
@@ -46,16 +48,6 @@ impl Log {
         let flight = self.sent.iter().filter(|packet| packet.time < again);
         let ends = flight.map(|packet| packet.end().wrapping_sub(lost.seq) as i32);
         lost.seq.wrapping_add(ends.max().expect("a flight") as u32)
-    }
-}
-
-/// So that the kernel knows how long a round trip is.
-fn talk(client: &mut TcpStream, server: &mut TcpStream) {
-    for _ in 0..5 {
-        client.write_all(b"hello").unwrap();
-        server.read_exact(&mut [0; 5]).unwrap();
-        server.write_all(b"hello").unwrap();
-        client.read_exact(&mut [0; 5]).unwrap();
     }
 }
 
@@ -144,6 +136,28 @@ fn the_first_of_all_is_a_syn_retry() {
         let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
         assert_eq!((row.text("kind"), row.u64("retransmits")), ("syn_retry", 1));
         assert_close(row.u64("duration_ns"), took, "connecting");
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_a_timeout_until_the_kernel_gives_up() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let (mut client, mut server) = connected(&wire, family);
+        talk(&mut client, &mut server);
+        set_option(&client, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1_500);
+        wire.lose(&wire.client, DATA, 0, 1_000);
+        let start = monotonic();
+        client.write_all(b"is anybody there").unwrap();
+        let error = client.read(&mut [0]).unwrap_err();
+        let took = elapsed_since(start);
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        wire.lose(&wire.client, DATA, 0, 0);
+        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        assert_eq!(row.text("kind"), "rto");
+        assert_close(row.u64("duration_ns"), took, "until the kernel gave up");
+        assert!(row.u64("backoff") >= 2, "{row:?}");
     }
     watcher.assert_nothing_lost();
 }

@@ -4,13 +4,16 @@
 mod accept;
 mod connect;
 mod cost;
+mod delay;
 mod drops;
 mod loss;
 mod quiet;
+mod relay;
 mod resets;
 mod windows;
 mod wire;
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -39,6 +42,16 @@ fn assert_close(found: u64, expected: u64, what: &str) {
         found as f64 / 1e6,
         expected as f64 / 1e6
     );
+}
+
+/// So that the kernel knows how long a round trip is.
+fn talk(client: &mut TcpStream, server: &mut TcpStream) {
+    for _ in 0..5 {
+        client.write_all(b"hello").expect("a connection");
+        server.read_exact(&mut [0; 5]).expect("a connection");
+        server.write_all(b"hello").expect("a connection");
+        client.read_exact(&mut [0; 5]).expect("a connection");
+    }
 }
 
 fn listen(wire: &Wire, family: Family) -> TcpListener {

@@ -14,6 +14,8 @@ use libbpf_rs::{
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns};
 
+use super::relay::Relay;
+
 /// Kinds of segments, as in `wire.bpf.c`.
 pub(super) const SYN: u32 = 1;
 pub(super) const DATA: u32 = 4;
@@ -62,13 +64,7 @@ impl End {
 
     /// Calls `what` on a thread that is in the namespace. The sockets it makes stay there.
     pub(super) fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
-        thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                setns(&self.namespace, CloneFlags::CLONE_NEWNET).expect("a namespace");
-                what()
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        within(&self.namespace, what)
     }
 
     /// Runs `ip` in the namespace.
@@ -104,6 +100,23 @@ pub(super) struct Wire {
     _object: Object,
 }
 
+fn within<T: Send>(namespace: &File, what: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            setns(namespace, CloneFlags::CLONE_NEWNET).expect("a namespace");
+            what()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Of a namespace that there is not yet.
+fn name(end: &str) -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("us{}-{number}{end}", std::process::id())
+}
+
 fn run(program: &str, arguments: &str) {
     let output = Command::new(program)
         .args(arguments.split_whitespace())
@@ -132,17 +145,37 @@ fn compile() -> Object {
 
 impl Wire {
     pub(super) fn new() -> Self {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = |end: &str| format!("us{}-{number}{end}", std::process::id());
         let (client, server) = (name("c"), name("s"));
-        let object = compile();
         for name in [&client, &server] {
             run("ip", &format!("netns add {name}"));
         }
         // Their numbers tell them apart; without them each would be the first of its namespace.
         let link = format!("link add wire index 1001 netns {client} type veth");
         run("ip", &format!("{link} peer name wire index 1002 netns {server}"));
+        Wire::of(client, server)
+    }
+
+    /// One on which everything takes as long as the relay says.
+    pub(super) fn far() -> (Self, Relay) {
+        let (client, server, middle) = (name("c"), name("s"), name("m"));
+        for name in [&client, &server, &middle] {
+            run("ip", &format!("netns add {name}"));
+        }
+        let ends = [("wire index 1001", &client, "near"), ("wire index 1002", &server, "far")];
+        for (wire, end, other) in ends {
+            let link = format!("link add {wire} netns {end} type veth");
+            run("ip", &format!("{link} peer name {other} netns {middle}"));
+            run("ip", &format!("-n {middle} link set {other} addrgenmode none up"));
+        }
+        let namespace = File::open(format!("/run/netns/{middle}")).expect("ip has just made it");
+        let relay = within(&namespace, || Relay::between(["near", "far"]));
+        // The interfaces stay for as long as the ends are there and the relay has it open.
+        run("ip", &format!("netns delete {middle}"));
+        (Wire::of(client, server), relay)
+    }
+
+    fn of(client: String, server: String) -> Self {
+        let object = compile();
         let program = object.progs_mut().next().expect("a program").as_fd().as_raw_fd();
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name).expect("a map");
