@@ -7,7 +7,7 @@ use serde::Serialize;
 use underspan_evidence::flame::{FlameQuery, RequestFilter, lost_events, requests_for_flame};
 use underspan_explain::{CauseChange, RouteChange, Summary, compare};
 use underspan_flame::Kind;
-use underspan_model::{Request, StackEnd};
+use underspan_model::Request;
 use underspan_store::Store;
 
 use crate::failure::Failure;
@@ -136,7 +136,7 @@ async fn requests(store: &Store, args: &Args, (since, until): (u64, u64)) -> any
     // Ends of stacks say nothing of requests.
     let mut lost: BTreeMap<(String, String), u64> = BTreeMap::new();
     for event in lost_events(store, since, until).await? {
-        if StackEnd::ALL.iter().all(|end| end.name() != event.reason) {
+        if !event.is_stack_end() {
             *lost.entry((event.tracker, event.reason)).or_default() += event.count;
         }
     }

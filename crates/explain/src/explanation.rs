@@ -5,6 +5,7 @@ use underspan_model::{LostEvents, PathStep, Request, Span, State};
 
 use crate::case::Case;
 use crate::finding::{Finding, Part};
+use crate::losses::losses;
 use crate::spans::{self, SpanView};
 use crate::window::Window;
 use crate::{Circumstance, Evidence, SocketWait, rules, socket, words};
@@ -36,7 +37,7 @@ pub struct Explanation {
     pub meanwhile: Vec<Circumstance>,
     /// Time of which not even the state is known.
     pub unknown: Unknown,
-    /// Events that could not be recorded meanwhile.
+    /// Events that could not be recorded meanwhile, and stacks of its threads that are not whole.
     pub lost: Vec<LostEvents>,
     /// Their number.
     pub lost_events: u64,
@@ -69,13 +70,13 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
     let findings = rules::all(&case);
     let masking = findings.iter().filter(|finding| !finding.kind.is_work());
     view.masked_ns = masking.map(|finding| finding.in_spans_ns).sum::<u64>().min(view.visible_ns);
-    let lost = lost(&case);
+    let lost = losses(&case, &findings);
     let lost_events = lost.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
     let unknown = unknown(&case, &findings);
     Some(Explanation {
         client_wait_ns: whole.len(),
         parts: parts(&case),
-        notes: notes(&case, &view, lost_events),
+        notes: notes(&case, &view, &lost),
         spans: view,
         path: path(evidence),
         sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
@@ -126,30 +127,7 @@ fn unknown(case: &Case<'_>, findings: &[Finding]) -> Unknown {
     }
 }
 
-/// Losses on the request's host that overlap it.
-fn lost(case: &Case<'_>) -> Vec<LostEvents> {
-    let whole = case.window.whole;
-    let overlaps = |row: &&LostEvents| {
-        let interval = crate::interval::Interval::new(row.start_time, row.duration_ns);
-        // A counter that was read at one instant still says that something was lost.
-        interval.overlap(whole).len() > 0 || whole.contains(row.start_time)
-    };
-    let mut lost: Vec<_> = case
-        .evidence
-        .lost
-        .iter()
-        .filter(|row| row.host == case.request.host && row.count > 0)
-        .filter(overlaps)
-        .cloned()
-        .collect();
-    lost.sort_by(|a, b| {
-        let key = |r: &LostEvents| (r.tracker.clone(), r.reason.clone(), r.start_time, r.count);
-        key(a).cmp(&key(b))
-    });
-    lost
-}
-
-fn notes(case: &Case<'_>, view: &SpanView, lost: u64) -> Vec<String> {
+fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
     let mut notes = case.window.notes.clone();
     let request = case.request;
     if request.shared_thread != 0 {
@@ -173,10 +151,16 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: u64) -> Vec<String> {
              traceparent header",
         ));
     }
-    if lost > 0 {
+    if lost.iter().any(|row| !row.is_stack_end()) {
         notes.push(String::from(
             "events were lost meanwhile: rows that would name a culprit may be missing; the ledger \
              itself is exact",
+        ));
+    }
+    if lost.iter().any(LostEvents::is_stack_end) {
+        notes.push(String::from(
+            "some stacks of its threads are without their outer frames: where in the code the time \
+             went may be told of the rest only",
         ));
     }
     notes

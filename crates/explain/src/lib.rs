@@ -10,6 +10,7 @@ mod evidence;
 mod explanation;
 mod finding;
 mod interval;
+mod losses;
 mod place;
 mod rules;
 mod socket;

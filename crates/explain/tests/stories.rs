@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use underspan_explain::{Evidence, Finding, Kind, Match, Relation, explain};
-use underspan_model::{Request, State};
+use underspan_model::{LostEvents, Request, Sample, Stack, State};
 
 fn findings(evidence: &Evidence) -> Vec<Finding> {
     explain(evidence).unwrap().findings
@@ -262,6 +262,67 @@ fn unknown_time_and_losses_are_told() {
     assert_eq!(explanation.unknown.ns, 320 * MS);
     assert_eq!(explanation.unknown.unaccounted_ns, 20 * MS);
     assert_eq!(explanation.lost_events, 19);
+}
+
+/// The table counts stacks of the whole host, most of them of programs that have just begun.
+#[test]
+fn stacks_that_are_not_whole_are_told_if_they_could_tell_of_the_request() {
+    let mut evidence = unknown();
+    let request = evidence.request.clone().unwrap();
+    let row = evidence.lost[0].clone();
+    let of_host = |tracker: &str, reason: &str| LostEvents {
+        tracker: tracker.to_owned(),
+        reason: reason.to_owned(),
+        count: 100,
+        ..row.clone()
+    };
+    evidence.lost = vec![of_host("stack", "no_mapping"), of_host("stack", "unreadable")];
+    let cut = |tid, from_ms, reasons: &str| {
+        let stack = Stack { truncated: reasons.to_owned(), ..python(&[("f", "a.py", 1)]) };
+        sample(&request, tid, State::Sleep, from_ms, 10, stack)
+    };
+    let (own, stranger) = (request.tid, request.tid + 50);
+    // Of somebody else, or before it began, or whole, or only not in order.
+    evidence.samples = vec![
+        cut(stranger, 400, "no_mapping"),
+        sample(&request, own, State::Sleep, 410, 10, python(&[("f", "a.py", 1)])),
+        cut(own, 420, "interleave"),
+    ];
+    evidence
+        .samples
+        .push(Sample { start_time: request.start_time - 20 * MS, ..cut(own, 0, "no_mapping") });
+    let explanation = explain(&evidence).unwrap();
+    assert_eq!((explanation.lost_events, explanation.lost), (0, vec![]));
+    assert!(explanation.notes.iter().all(|note| !note.contains("frames")));
+
+    evidence.samples.extend([cut(own, 430, "no_mapping"), cut(own, 440, "no_mapping, too_deep")]);
+    let explanation = explain(&evidence).unwrap();
+    let told: Vec<_> = explanation.lost.iter().map(|l| (l.reason.as_str(), l.count)).collect();
+    assert_eq!(told, [("no_mapping", 2), ("too_deep", 1)]);
+    assert!(explanation.notes.iter().any(|note| note.contains("outer frames")));
+
+    // What never was a stack, and other trackers' reasons of the same name, are losses as ever.
+    evidence.samples.clear();
+    evidence.lost = vec![of_host("stack", "queue_full"), of_host("gil", "unreadable")];
+    assert_eq!(
+        explain(&evidence).unwrap().lost,
+        [evidence.lost[1].clone(), evidence.lost[0].clone()]
+    );
+}
+
+/// Whoever is to blame is asked where it was, too.
+#[test]
+fn a_culprits_stacks_count() {
+    let mut evidence = collection();
+    let request = evidence.request.clone().unwrap();
+    let culprit = explain(&evidence).unwrap().findings[0].culprit.clone().unwrap();
+    let stack = Stack { truncated: String::from("no_table"), ..Stack::default() };
+    evidence.samples.push(sample(&request, culprit.tid, State::Running, 0, 10, stack));
+    let lost = explain(&evidence).unwrap().lost;
+    assert_eq!(
+        lost.iter().map(|l| (l.reason.as_str(), l.count)).collect::<Vec<_>>(),
+        [("no_table", 1)]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ledger, State};
+use crate::{Ledger, StackEnd, State};
 
 /// One request, from its first byte in the kernel to the last byte of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +226,17 @@ pub struct LostEvents {
     pub reason: String,
     /// How many.
     pub count: u64,
+}
+
+impl LostEvents {
+    /// The `tracker` of losses on the way to stacks.
+    pub const STACK: &str = "stack";
+
+    /// Whether it counts stacks that are not whole, as [`StackEnd`] says why: something is known of
+    /// each, and each says so itself.
+    pub fn is_stack_end(&self) -> bool {
+        self.tracker == Self::STACK && StackEnd::ALL.iter().any(|end| end.name() == self.reason)
+    }
 }
 
 /// A span as OpenTelemetry reported it.

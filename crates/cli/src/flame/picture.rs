@@ -9,7 +9,7 @@ use underspan_evidence::flame::{
 };
 use underspan_evidence::{request_by_id, requests_of_trace};
 use underspan_flame::{Kind, Sample, Scaling, Summary, Totals, scale};
-use underspan_model::{LostEvents, Request, StackEnd};
+use underspan_model::{LostEvents, Request};
 use underspan_store::Store;
 
 use super::Args;
@@ -66,7 +66,7 @@ pub(super) struct Lost {
 fn lost(events: Vec<LostEvents>) -> Vec<Lost> {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for event in events {
-        if StackEnd::ALL.iter().all(|end| end.name() != event.reason) {
+        if !event.is_stack_end() {
             *counts.entry((event.tracker, event.reason)).or_default() += event.count;
         }
     }
