@@ -130,6 +130,18 @@ def workload_ended_well(each):
     return statement("the workload ran to its end", problems)
 
 
+def cut_short(underspan):
+    """Why stacks ended early, if too many did. A wait whose end the kernel did not tell has no
+    stack that could be taken; and the first stack through a library that was loaded since is what
+    makes its table be read."""
+    ends, programs = underspan.cut_short()
+    samples, whole = sum(ends.values()), ends.pop("", 0)
+    few = max(1, samples * stacks.CUT_SHORT / 100)
+    allowed = {"missed": few + underspan.untold(), "no_mapping": few + programs}
+    early = {reason: count for reason, count in ends.items() if count > allowed.get(reason, few)}
+    return [f"of {samples}, {early}; {whole} are whole"] if early else []
+
+
 def judge_once(cases, interpreter, folder, underspan):
     """Every line of the table for one interpreter."""
     os.makedirs(folder)
@@ -148,6 +160,7 @@ def judge_once(cases, interpreter, folder, underspan):
     lost = [f"{row['count']} of {row['tracker']}: {row['reason']}" for row in underspan.lost()]
     yield "run", statement("exit status is the command's", wrong)
     yield "run", statement("no event was lost", lost)
+    yield "run", statement("stacks are whole", cut_short(underspan))
     for each in all_played:
         yield each.name, workload_ended_well(each)
         for claim in each.claims:

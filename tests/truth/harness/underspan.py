@@ -131,12 +131,42 @@ class Underspan:
 
     def lost(self):
         """Events that could not be recorded in this run. Of a stack that is cut short the event is
-        there; how many may be, is judged with the stacks. Goroutines are looked at, not told of."""
+        there: see `cut_short`. A switch that the kernel did not tell is made up for (see the
+        ledger's README). Goroutines are looked at, not told of."""
         rows = self.rows(
             f"SELECT * FROM lost_events WHERE start_time >= fromUnixTimestamp64Nano({self.since}) "
-            "AND reason NOT IN (SELECT end FROM stack_ends) AND tracker != 'goroutine'"
+            "AND reason NOT IN (SELECT end FROM stack_ends) AND reason != 'untold' "
+            "AND tracker != 'goroutine'"
         )
         return [row for row in rows if int(row["count"])]
+
+    def cut_short(self):
+        """How the stacks of this run ended, by reason (whole ones have none), and of how many
+        programs they are. A program's memory map is read soon after it began: its first second does
+        not count."""
+        since = f"start_time >= fromUnixTimestamp64Nano({self.since})"
+        samples = " UNION ALL ".join(
+            "SELECT host, pid, stack_id, toUnixTimestamp64Nano(start_time) + duration_ns AS end "
+            f"FROM {table} WHERE {since}"
+            for table in ("off_cpu", "on_cpu")
+        )
+        rows = self.rows(
+            "WITH programs AS (SELECT pid, min(toUnixTimestamp64Nano(start_time)) AS first "
+            f"FROM thread_states WHERE {since} GROUP BY pid) "
+            f"SELECT truncated, groupArray(pid) AS pids FROM ({samples}) AS samples "
+            "JOIN stacks USING (host, stack_id) JOIN programs USING (pid) "
+            "WHERE end > first + 1000000000 GROUP BY truncated"
+        )
+        programs = {pid for row in rows for pid in row["pids"]}
+        return {row["truncated"]: len(row["pids"]) for row in rows}, len(programs)
+
+    def untold(self):
+        """How often a thread came on a CPU in this run and the kernel did not tell."""
+        rows = self.rows(
+            "SELECT sum(count) AS times FROM lost_events WHERE reason = 'untold' "
+            f"AND start_time >= fromUnixTimestamp64Nano({self.since})"
+        )
+        return int(rows[0]["times"])
 
     def explain(self, request_id):
         return json.loads(self._ask("explain", request_id))
