@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::thread;
+use std::time::Duration;
 
 use super::wire::Family;
 use super::{MS, connected, settle, watched};
@@ -43,5 +44,27 @@ fn connections_that_are_not_disturbed_lose_nothing() {
     for row in watcher.rows.iter().filter(|row| row.table == "tcp_accept") {
         assert!(row.u64("handshake_ns") < 5 * MS, "{row:?}");
     }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
+fn a_peer_that_says_nothing_for_a_while_loses_nothing() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let (mut client, mut server) = connected(&wire, family);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                server.read_exact(&mut [0; 8]).unwrap();
+                thread::sleep(Duration::from_millis(700));
+                server.write_all(b"answer").unwrap();
+            });
+            client.write_all(b"question").unwrap();
+            client.read_exact(&mut [0; 6]).unwrap();
+        });
+    }
+    settle();
+    watcher.drain();
+    let told: Vec<_> = watcher.rows.iter().filter(|row| row.table == "tcp_loss").collect();
+    assert!(told.is_empty(), "{told:#?}");
     watcher.assert_nothing_lost();
 }

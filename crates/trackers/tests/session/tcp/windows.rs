@@ -1,7 +1,8 @@
 //! A reader that comes late.
 
 use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::Duration;
 
@@ -100,6 +101,72 @@ fn is_told_on_either_side() {
             assert_close(peers.u64("duration_ns"), seen, "the peer's window");
             assert_eq!(peers.text("peer"), own.text("local"));
         }
+    }
+    watcher.assert_nothing_lost();
+}
+
+/// For how long the kernel says that the connection was held up by its peer's window: a count of ticks.
+fn window_limited(socket: &TcpStream) -> u64 {
+    /// `tcpi_rwnd_limited`, in microseconds: later than what there is a structure for.
+    const AT: usize = 176;
+    let mut info = [0_u8; 192];
+    let mut length = info.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the kernel writes no more than it is told there is room for.
+    let result = unsafe {
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        let to = info.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut length)
+    };
+    assert_eq!((result, length as usize), (0, info.len()));
+    u64::from_ne_bytes(*info[AT..].first_chunk().unwrap()) * 1_000
+}
+
+/// Whatever the segments and buffers are: 64 KiB as on loopback, or a network's.
+#[test]
+fn short_ones_are_as_long_as_the_kernel_says() {
+    let (mut watcher, wire) = watched();
+    for (mtu, room, late) in
+        [(65_535, 0, 60), (65_535, 262_144, 250), (65_535, 65_536, 120), (1_500, 131_072, 200)]
+    {
+        for end in [&wire.client, &wire.server] {
+            end.ip(&format!("link set wire mtu {mtu} gso_max_segs 65535"));
+        }
+        let listener = listen(&wire, Family::V4);
+        if room > 0 {
+            set_option(&listener, libc::SOL_SOCKET, libc::SO_RCVBUF, room);
+        }
+        let client = connect(&wire, listener.local_addr().unwrap());
+        // More than the window: a sender whose buffer is full waits for acknowledgements first.
+        set_option(&client, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 4 << 20);
+        let (mut server, peer) = listener.accept().unwrap();
+        let bytes = 6 << 20;
+        let (sent, reads, kernels) = thread::scope(|scope| {
+            let (client, server) = (&client, &mut server);
+            let sent = monotonic();
+            let reader = scope.spawn(move || {
+                thread::sleep(Duration::from_millis(late));
+                let at = (monotonic(), window_limited(client));
+                server.read_exact(&mut vec![0; bytes]).unwrap();
+                at
+            });
+            (&*client).write_all(&vec![1; bytes]).unwrap();
+            let (reads, kernels) = reader.join().unwrap();
+            (sent, reads, kernels)
+        });
+        settle();
+        let what = format!("mtu {mtu}, buffer {room}, {late} ms");
+        let mut first = |local, kind| {
+            let told = rows(&mut watcher, "tcp_loss", local);
+            let row = told.into_iter().find(|row| row.text("kind") == kind);
+            let row = row.unwrap_or_else(|| panic!("{what}: no {kind}"));
+            let (start, duration) = (row.u64("start_time"), row.u64("duration_ns"));
+            assert_close(start + duration - sent, reads - sent, &format!("{what}: {kind} ends"));
+            duration
+        };
+        assert_close(first(peer, "zero_window_peer"), kernels, &what);
+        let own = first(server.local_addr().unwrap(), "zero_window_local");
+        // A sender waits for an acknowledgement before, which is delayed by 40 ms at most.
+        assert!(own + 45 * MS > reads - sent, "{what}: {own} ns of {}", reads - sent);
     }
     watcher.assert_nothing_lost();
 }
