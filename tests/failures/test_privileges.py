@@ -12,8 +12,8 @@ import sys
 import pytest
 from harness import HERE, NOBODY, any_ports, until
 
-# CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_PERFMON, CAP_BPF, CAP_CHECKPOINT_RESTORE
-KEPT = 1 << 2 | 1 << 19 | 1 << 38 | 1 << 39 | 1 << 40
+# CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_PERFMON, CAP_BPF, CAP_CHECKPOINT_RESTORE
+KEPT = 1 << 2 | 1 << 19 | 1 << 23 | 1 << 38 | 1 << 39 | 1 << 40
 READ = 1 << 2
 
 

@@ -20,11 +20,8 @@ use crate::error::{Error, Result};
 /// The user to become unless another is named.
 pub const DEFAULT_USER: &str = "nobody";
 
-/// The lowest priority in real time: that of looks at goroutines, which are short and seldom.
-pub(crate) const SAMPLING_PRIORITY: u64 = 1;
-
 /// What is kept, and why.
-pub const NEEDED: [(Capability, &str); 5] = [
+pub const NEEDED: [(Capability, &str); 6] = [
     (Capability::CAP_BPF, "load programs for interpreters that start later"),
     (Capability::CAP_PERFMON, "attach them, as uprobes and perf events"),
     (
@@ -33,6 +30,7 @@ pub const NEEDED: [(Capability, &str); 5] = [
     ),
     (Capability::CAP_DAC_READ_SEARCH, "read their binaries, also in containers' file systems"),
     (Capability::CAP_CHECKPOINT_RESTORE, "and deleted ones, through /proc/PID/map_files"),
+    (Capability::CAP_SYS_NICE, "look at goroutines when it is time, also where all CPUs are busy"),
 ];
 
 /// How to drop privileges.
@@ -89,10 +87,6 @@ pub fn drop_privileges(options: &Options) -> Result<Outcome> {
         .chain(options.also_keep.iter().copied())
         .filter(|capability| has(CapSet::Permitted, *capability))
         .collect();
-    // A thread that takes samples may still ask to run when it is time. Where root may not allow it,
-    // its samples come when a CPU is free.
-    let limit = nix::sys::resource::Resource::RLIMIT_RTPRIO;
-    let _ = nix::sys::resource::setrlimit(limit, SAMPLING_PRIORITY, SAMPLING_PRIORITY);
     switch(user.uid, user.gid, &kept)?;
     Ok(Outcome::Dropped { uid: user.uid.as_raw() })
 }
@@ -241,6 +235,7 @@ mod tests {
             let fds = fs::read_dir(format!("/proc/{parent}/fd"));
             ensure("reads root's processes", fds.is_ok())?;
             ensure("reads root's binaries", fs::read(&secret).is_ok())?;
+            ensure("looks at goroutines on time", crate::priority::first().is_ok())?;
             // What it must not be able to do:
             ensure("writes to root's files", fs::write(&secret, "y").is_err())?;
             ensure("still root's", fs::metadata(&outside).is_ok_and(|meta| meta.uid() == 0))?;

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use underspan_golang::{Error, Inspector, Sampler, Source, StackEnd};
 use underspan_trackers::goroutine::{Round, Sample};
 
-use crate::drop_privileges::SAMPLING_PRIORITY;
-use crate::monotonic_ns;
+use crate::{monotonic_ns, priority};
 
 /// A runtime that is starting is looked at again after this long, and then ever more seldom.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
@@ -23,6 +22,9 @@ const QUEUE: usize = 64;
 const REST: u32 = 49;
 /// What the thread does when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// What it means that the thread cannot run when it is time.
+const LATE: &str = "where all CPUs are busy, goroutines are seen waiting too often";
 
 /// Tells the thread what to do.
 enum Command {
@@ -141,8 +143,10 @@ impl Sampling {
     }
 
     fn run(mut self, inbox: &Receiver<Command>) {
-        if !looks_on_time() {
-            tracing::debug!("goroutines are looked at when a CPU is free, not when it is time");
+        // Where all CPUs are busy, whoever waits for a turn has it when another thread begins to wait.
+        // Looks at such moments would see waits too often. [`REST`] bounds how long they take.
+        if let Err(error) = priority::first() {
+            tracing::warn!("{LATE}: {error}");
         }
         loop {
             let now = Instant::now();
@@ -178,7 +182,9 @@ impl Sampling {
     }
 
     fn inspect(&mut self, pid: u32, pause: Duration) {
-        match self.inspector.inspect(pid) {
+        // Reading a large program's tables may take a second, and is in no haste.
+        let inspected = priority::ordinary(|| self.inspector.inspect(pid));
+        match inspected {
             Ok(runtime) => {
                 tracing::debug!(pid, "{}: goroutines are sampled", runtime.version());
                 let sampler = Box::new(Sampler::new(runtime));
@@ -214,18 +220,6 @@ impl Sampling {
         }
         let next = Instant::now() + jittered(self.period);
         self.targets.insert(pid, (next, Target::Sampled { sampler, last: at }));
-    }
-}
-
-/// Asks for a CPU whenever it is time for a look. Without, where all CPUs are busy, looks would be
-/// taken when one becomes free, which is when a goroutine begins to wait: waits would be seen too
-/// often. How long looks take is bounded by [`REST`].
-fn looks_on_time() -> bool {
-    let first = libc::sched_param { sched_priority: SAMPLING_PRIORITY as libc::c_int };
-    // SAFETY: both only change how the calling thread (0) is scheduled; `first` outlives the call.
-    unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) == 0
-            || libc::setpriority(libc::PRIO_PROCESS, 0, -20) == 0
     }
 }
 
@@ -265,7 +259,11 @@ pub fn goroutines(pid: u32) -> Option<String> {
                 Source::Dwarf => "DWARF",
                 Source::Table => "known offsets",
             };
-            format!("{}, {offsets}, {alive} goroutines", runtime.version())
+            let late = match thread::spawn(priority::first).join() {
+                Ok(Err(_)) => format!("; {LATE}: CAP_SYS_NICE is missing"),
+                _ => String::new(),
+            };
+            format!("{}, {offsets}, {alive} goroutines{late}", runtime.version())
         }
         Err(Error::NotGo | Error::Gone) => return None,
         Err(error) => format!("Go, goroutines not read: {error}"),
