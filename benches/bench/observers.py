@@ -17,6 +17,9 @@ from bench import machine
 WORKLOADS = machine.ROOT / "benches" / "workloads"
 START_LIMIT_S = 60
 STOP_LIMIT_S = 60
+SETTLE_LIMIT_S = 20
+# CPU seconds in a second.
+SETTLED = 0.1
 
 
 class BenchError(Exception):
@@ -84,6 +87,15 @@ class Store(Observer):
     def is_ready(self) -> bool:
         return bool(self.said().strip())
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Meanwhile it uses no CPU, and takes no rows."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.pid, signal.SIGCONT)
+
     def command(self, subcommand: str, *words: str) -> list[str]:
         """What to type to ask it."""
         program = os.environ.get("UNDERSPAN", str(machine.ROOT / ".cache/venv/bin/underspan"))
@@ -124,6 +136,15 @@ class Underspan:
 
     def __exit__(self, *_exception) -> None:
         self._end()
+
+    def settle(self) -> None:
+        """Wait until it has looked around: at every process, at their binaries' unwind tables."""
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        used = SETTLED
+        while used >= SETTLED and time.monotonic() < deadline:
+            before = [machine.process_cpu_s(pid) for pid in (self.agent.pid, self.store.pid)]
+            time.sleep(1)
+            used = sum(machine.process_cpu_s(pid) for pid in (self.agent.pid, self.store.pid)) - sum(before)
 
 
 class Bpftrace(Observer):

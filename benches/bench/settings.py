@@ -13,6 +13,7 @@ class Settings:
     storm_s: float  # one context-switch storm
     storm_repeats: int
     pairs: int  # agent off and on
+    stack_rounds: int  # each with every observer
     saturation_s: int
     steady_s: int
     cost_s: int  # at 500 requests/s
@@ -34,8 +35,9 @@ FULL = Settings(
     storm_s=2,
     storm_repeats=3,
     pairs=5,
-    saturation_s=5,
-    steady_s=10,
+    stack_rounds=12,
+    saturation_s=2,
+    steady_s=5,
     cost_s=30,
     gil_acquisitions=1_000_000,
     gil_repeats=5,
@@ -55,6 +57,7 @@ QUICK = Settings(
     storm_s=0.5,
     storm_repeats=1,
     pairs=1,
+    stack_rounds=1,
     saturation_s=2,
     steady_s=3,
     cost_s=5,
