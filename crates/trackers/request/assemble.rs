@@ -37,6 +37,8 @@ pub(super) struct Asked {
     pub(super) head: Head,
     /// Its bytes so far, if more of them may follow.
     pub(super) unfinished: Vec<u8>,
+    /// Perhaps the rest of a request that was in progress when its connection was taken up.
+    pub(super) unsure: bool,
 }
 
 /// The latest of the other parts.
@@ -192,6 +194,9 @@ impl Assembler {
 
     fn finish(&mut self, id: u64, end: &'static str) -> Option<Finished> {
         let (asked, told) = self.pending.remove(&id)?;
+        if asked.unsure && asked.head.method.is_empty() {
+            return None;
+        }
         let told = told.unwrap_or_else(|| Told { until: asked.read, ..Told::default() });
         Some(Finished { asked, told, end })
     }

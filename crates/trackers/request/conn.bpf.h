@@ -44,7 +44,7 @@ struct conn {
 	__u8 ledger_ok;
 	__u8 shared;	/* its thread read another request before this one was answered */
 	__u8 head_pieces; /* that may still be told */
-	__u8 _pad;
+	__u8 unsure;	/* older than us: a request may be in progress */
 	__u16 head_left; /* bytes of the head that may still be told; 0: it is over */
 	char answer[ANSWER_HEAD];
 };
@@ -188,6 +188,8 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 	e->head_open = is_method(e->head[0]) && len < REQUEST_HEAD && !is_over(e->head, len, bytes);
 	c->head_left = e->head_open ? REQUEST_HEAD - len : 0;
 	c->head_pieces = HEAD_PIECES;
+	e->unsure = c->unsure;
+	c->unsure = 0;
 	output(e, len + __builtin_offsetof(struct request_read_event, head), sizeof(*e));
 }
 

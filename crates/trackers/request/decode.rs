@@ -147,6 +147,7 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         peer: address(event.family, &event.peer, event.peer_port),
         local: address(event.family, &event.local, event.local_port),
         head: http::request_head(head),
+        unsure: event.unsure != 0,
         unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
 }

@@ -104,6 +104,11 @@ const HOOKS: &[Hook] = &[
         required: true,
     },
     Hook {
+        what: "connections older than this",
+        programs: &[Program { name: "request_adopt", attach: Attach::Iterator("task_file") }],
+        required: true,
+    },
+    Hook {
         what: "connections accepted (accept4)",
         programs: &[
             Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },

@@ -9,6 +9,7 @@
  */
 #include "../tcp_accept/tcp_accept.bpf.h"
 #include "conn.bpf.h"
+#include "older.bpf.h"
 
 #define MSG_PEEK 2
 
@@ -141,11 +142,19 @@ static __always_inline void received(struct sock *sk, int ret, int flags)
 	if (flags & MSG_PEEK)
 		return;
 	c = bpf_sk_storage_get(&conns, sk, NULL, 0);
-	if (!c)
+	if (!c && !was_accepted(sk))
 		return;
 	t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t)
 		return;
+	if (!c) {
+		/* It was waiting for accept() when its process was watched, or came from another one. */
+		__u64 key = (__u64)sk;
+
+		c = take_up(sk, bpf_map_lookup_elem(&accepted, &key));
+		if (!c)
+			return;
+	}
 	now = bpf_ktime_get_ns();
 	if (ret <= 0) {
 		if (c->phase == PHASE_SENT)
@@ -230,8 +239,12 @@ static __always_inline void sent(struct sock *sk, int ret)
 	if (ret <= 0)
 		return;
 	c = bpf_sk_storage_get(&conns, sk, NULL, 0);
-	if (!c || c->phase == PHASE_IDLE)
+	if (!c)
 		return;
+	if (c->phase == PHASE_IDLE) {
+		c->unsure = 0; /* what was in progress has been answered */
+		return;
+	}
 	now = bpf_ktime_get_ns();
 	if (c->phase == PHASE_READ)
 		answered(c, ret);
@@ -342,4 +355,20 @@ SEC("tp/syscalls/sys_exit_accept")
 int request_accept(struct trace_event_raw_sys_exit *ctx)
 {
 	return accept_returned(ctx->ret);
+}
+
+/* Connections that processes had before they were watched. */
+SEC("iter/task_file")
+int request_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+
+	if (!task || !file || !is_watched(task->tgid))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (socket && socket->sk && was_accepted(socket->sk))
+		take_up(socket->sk, false);
+	return 0;
 }

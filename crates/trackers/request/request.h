@@ -37,7 +37,8 @@ struct request_read_event {
 	__u16 head_len;
 	__u32 bytes;
 	__u8 head_open; /* the head is not over: more of it may follow */
-	__u8 _pad[3];
+	__u8 unsure;	/* perhaps the rest of a request whose beginning was not seen */
+	__u8 _pad[2];
 	__u8 head[REQUEST_HEAD];
 };
 

@@ -134,6 +134,7 @@ pub struct Session {
     links: Vec<Link>,
     adopt: Link,
     adopt_sockets: Link,
+    adopt_connections: Link,
     listeners: Link,
     unwind_megabytes: u32,
     unwinding: Option<Unwinding>,
@@ -154,9 +155,13 @@ impl Session {
         let adopt = program(&object, "ledger_adopt")?
             .attach_iter_with_opts(libbpf_rs::IterOpts::None)
             .doing("attaching the task iterator")?;
-        let adopt_sockets = program(&object, "tcp_adopt")?
-            .attach_iter_with_opts(libbpf_rs::IterOpts::None)
-            .doing("attaching the iterator over open files")?;
+        let over_files = |name| {
+            program(&object, name)?
+                .attach_iter_with_opts(libbpf_rs::IterOpts::None)
+                .doing("attaching the iterator over open files")
+        };
+        let adopt_sockets = over_files("tcp_adopt")?;
+        let adopt_connections = over_files("request_adopt")?;
         let listeners = sockets::listeners(&object)?;
 
         let queue = Rc::new(RefCell::new(Queue::default()));
@@ -187,6 +192,7 @@ impl Session {
             links,
             adopt,
             adopt_sockets,
+            adopt_connections,
             listeners,
             unwind_megabytes: options.unwind_megabytes,
             unwinding: None,
@@ -218,6 +224,7 @@ impl Session {
         self.set_config(pid, config)?;
         run(&self.adopt, "running the task iterator")?;
         run(&self.adopt_sockets, "running the iterator over open files")?;
+        run(&self.adopt_connections, "running the iterator over open files")?;
         if let Some(unwinding) = &self.unwinding {
             unwinding.nudge();
         }

@@ -84,6 +84,8 @@ fn header(it: &Explanation, width: usize, ink: Ink) -> String {
     }
     let nth = match request.conn_request {
         0 => String::from("first request of its connection"),
+        // It was accepted before anybody counted.
+        _ if request.accept_tid == 0 => String::from("a later request of its connection"),
         n => format!("request {} of its connection", u64::from(n) + 1),
     };
     let who = format!(

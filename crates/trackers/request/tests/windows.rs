@@ -101,6 +101,25 @@ fn a_head_in_pieces() {
     }
 }
 
+/// Of a connection that is older than us.
+#[test]
+fn the_rest_of_a_request_is_none() {
+    let unsure = request_read_event { unsure: 1, ..read_event() };
+    let end = sent_event(request_end::END_CLOSED);
+    let rows = |read: &[u8]| Play::new().event(read).event(bytes_of(&end)).rows().len();
+    assert_eq!(rows(&read_bytes(unsure, b"user=1&colour=Blue")), 0);
+    assert_eq!(rows(&read_bytes(unsure, b"st: shop\r\n\r\n")), 0);
+    assert_eq!(rows(&read_bytes(unsure, HEAD.as_bytes())), 1);
+    // Nobody knows of a protocol that is not HTTP/1.x, unless its request came after an answer.
+    assert_eq!(rows(&read_bytes(unsure, b"*1\r\n$4\r\nPING\r\n")), 0);
+    assert_eq!(rows(&read_bytes(read_event(), b"*1\r\n$4\r\nPING\r\n")), 1);
+    // Its head may come in pieces.
+    let begun = read_bytes(request_read_event { head_open: 1, ..unsure }, &HEAD.as_bytes()[..8]);
+    let mut play = Play::new().event(&begun).event(&piece_bytes(8, &HEAD.as_bytes()[8..]));
+    play = play.event(bytes_of(&end));
+    assert_eq!(play.row().text("path"), "/orders");
+}
+
 #[test]
 fn pieces_that_do_not_fit_are_left_out() {
     let (begin, rest) = HEAD.as_bytes().split_at(30);

@@ -113,6 +113,118 @@ fn a_silent_client_is_no_handoff() {
     assert!(row.u64("accept_to_read_ns") > 300 * MS, "the raw figure has the silence: {row:?}");
 }
 
+/// Two requests at 0 and 10 ms on a connection that has served one already; their rows.
+fn two_on_an_old_connection(
+    watcher: &mut Watcher,
+    workload: &Workload,
+    mut stream: impl Read + Write,
+) -> [Row; 2] {
+    watcher.watch(workload.pid);
+    // It watches the client, too, whose end of the connection serves nothing.
+    watcher.watch(std::process::id());
+    let start = Instant::now();
+    stream.write_all(b"GET /first HTTP/1.1\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    stream.write_all(b"GET /second HTTP/1.1\r\n\r\n").unwrap();
+    let mut answers = [0; 80];
+    stream.read_exact(&mut answers[..40]).unwrap();
+    let first = start.elapsed();
+    stream.read_exact(&mut answers[40..]).unwrap();
+    assert!(answers.ends_with(b"ok"));
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/first");
+    check(&row, first);
+    assert!(row.u64("handoff_ns") < 20 * MS, "nobody was asleep: {row:?}");
+    let kept = watcher.row("requests", |row| row.text("path") == "/second");
+    // The thread served the first for 30 ms.
+    assert!((15 * MS..100 * MS).contains(&kept.u64("handoff_ns")), "{kept:?}");
+    assert!(HANDLED.contains(&kept.u64("handler_ns")), "{kept:?}");
+    for (row, number) in [(&row, 1), (&kept, 2)] {
+        assert_eq!((row.u64("accept_queue_ns"), row.u64("accept_to_read_ns")), (0, 0));
+        assert_eq!((row.u64("conn_request"), row.u64("accept_tid")), (number, 0));
+    }
+    watcher.drain();
+    let rows: Vec<_> = watcher.rows.iter().filter(|row| row.table == "requests").collect();
+    assert_eq!(rows.len(), 2, "neither what was before nor the client's end: {rows:?}");
+    watcher.assert_nothing_lost();
+    [row, kept]
+}
+
+#[test]
+fn a_connection_that_is_older_over_tcp() {
+    let mut workload = Workload::new();
+    let port = workload.ask("serve") as u16;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ask(&mut stream, "/before");
+    let (local, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+    for row in two_on_an_old_connection(&mut Watcher::new(), &workload, stream) {
+        assert_eq!(
+            (row.text("peer"), row.text("local")),
+            (&*local.to_string(), &*peer.to_string())
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_is_older_over_a_unix_socket() {
+    let mut workload = Workload::new();
+    let path = format!("{}/older-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+    workload.ask(&format!("serve-unix {path}"));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    ask(&mut stream, "/before");
+    two_on_an_old_connection(&mut Watcher::new(), &workload, stream);
+}
+
+#[test]
+fn an_older_connection_that_still_waits_for_accept() {
+    let mut workload = Workload::new();
+    let port = workload.ask("serve") as u16;
+    let mut served = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ask(&mut served, "/before");
+    let mut queued = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    queued.write_all(b"GET /queued HTTP/1.1\r\n\r\n").unwrap();
+    let mut watcher = Watcher::new();
+    watcher.watch(workload.pid);
+    // Now the server has time for it.
+    drop(served);
+    queued.read_exact(&mut [0; 40]).unwrap();
+    drop(queued);
+    let row = watcher.row("requests", |row| row.text("path") == "/queued");
+    assert!(HANDLED.contains(&row.u64("handler_ns")), "{row:?}");
+    // When its bytes came is not known, so nobody is blamed for not having read them.
+    assert_eq!((row.u64("accept_queue_ns"), row.u64("handoff_ns")), (0, 0));
+    assert!(HANDED.contains(&row.u64("accept_to_read_ns")), "{row:?}");
+    assert_eq!(row.u64("conn_request"), 0);
+    assert_eq!(row.u64("accept_tid"), row.u64("tid"));
+    watcher.assert_nothing_lost();
+}
+
+/// The rest of it is no request; what comes next is.
+#[test]
+fn a_request_that_had_begun_before() {
+    let mut workload = Workload::new();
+    let port = workload.ask("serve") as u16;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ask(&mut stream, "/before");
+    stream.write_all(b"GET /cut HT").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let mut watcher = Watcher::new();
+    watcher.watch(workload.pid);
+    ask_rest(&mut stream, b"TP/1.1\r\n\r\n");
+    ask(&mut stream, "/next");
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/next");
+    assert!(row.u64("handoff_ns") < 20 * MS && HANDLED.contains(&row.u64("handler_ns")));
+    watcher.drain();
+    assert_eq!(watcher.rows.iter().filter(|row| row.table == "requests").count(), 1);
+}
+
+fn ask_rest(stream: &mut TcpStream, rest: &[u8]) {
+    stream.write_all(rest).unwrap();
+    stream.read_exact(&mut [0; 40]).unwrap();
+}
+
 /// Sends pieces 20 ms apart, each of which is read by itself; the row of what they are together.
 fn in_pieces(watcher: &mut Watcher, mut stream: impl Read + Write, pieces: &[&str]) -> Row {
     let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
