@@ -11,6 +11,8 @@ pub(crate) struct FakeContext {
     pub(crate) offset: u64,
     pub(crate) threads: HashMap<u32, Thread>,
     pub(crate) stacks: Vec<RawStack>,
+    /// Their ids. There are thousands, and a slow machine must look them up faster than they come.
+    pub(crate) stack_ids: HashMap<RawStack, u64>,
     pub(crate) lost: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -61,12 +63,10 @@ impl Context for FakeContext {
         if stack == (RawStack { pid: stack.pid, ends: stack.ends, ..RawStack::default() }) {
             return 0;
         }
-        let known = self.stacks.iter().position(|known| *known == stack);
-        let index = known.unwrap_or_else(|| {
-            self.stacks.push(stack);
-            self.stacks.len() - 1
-        });
-        index as u64 + 1
+        *self.stack_ids.entry(stack).or_insert_with_key(|stack| {
+            self.stacks.push(stack.clone());
+            self.stacks.len() as u64
+        })
     }
 
     fn count_lost(&mut self, tracker: &'static str, reason: &'static str, count: u64) {
