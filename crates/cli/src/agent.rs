@@ -50,6 +50,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 _ = signals.next() => progress("stopping"),
                 () = running.ended() => {}
             }
+            signals.stopping();
             running.stop(&signals).await
         }
         .await;

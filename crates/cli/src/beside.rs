@@ -136,7 +136,7 @@ impl Running {
             anyhow::bail!("the agent's thread is gone");
         };
         let hurry = async {
-            signals.next().await;
+            signals.clone().hurry().await;
             progress("the last rows go to the spool");
         };
         let stats = sink.shutdown(LAST_ROWS, hurry).await;

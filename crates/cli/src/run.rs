@@ -86,6 +86,7 @@ async fn watch_command(
     let mut child = match held.release() {
         Ok(child) => child,
         Err(error) => {
+            signals.stopping();
             running.stop(signals).await?;
             return Err(error);
         }
@@ -103,6 +104,8 @@ async fn watch_command(
             }
         }
     };
+    // Those that came before were the command's.
+    signals.stopping();
     running.stop(signals).await?;
     Ok(status)
 }

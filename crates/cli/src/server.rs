@@ -53,9 +53,10 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
             signals.unless(store.migrate(&args.tables)).await?;
             let stopped = async {
                 signals.next().await;
+                signals.stopping();
                 progress("stopping");
             };
-            serve(&args.listen, &args.tables, store.client(), stopped).await
+            serve(&args.listen, &args.tables, store.client(), stopped, &signals).await
         }
         .await;
         store.close(&signals).await;
@@ -63,12 +64,13 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Takes spans and answers the API until `shutdown`.
+/// Takes spans and answers the API until `shutdown`; a signal after that cuts its end short.
 pub(crate) async fn serve(
     listen: &ListenArgs,
     tables: &TableArgs,
     store: Store,
     shutdown: impl Future<Output = ()>,
+    signals: &Signals,
 ) -> anyhow::Result<()> {
     let config = Config {
         api: listen.api,
@@ -77,7 +79,8 @@ pub(crate) async fn serve(
         ttl_days: tables.ttl,
         ..Config::default()
     };
-    underspan_server::run(&config, store, announce, shutdown).await?;
+    let hurry = signals.clone().hurry();
+    underspan_server::run(&config, store, announce, shutdown, hurry).await?;
     Ok(())
 }
 

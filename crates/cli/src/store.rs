@@ -1,5 +1,7 @@
 //! A store to write to: a server, or the embedded one, started if it is not up.
 
+use std::time::Duration;
+
 use underspan_agent::SinkOptions;
 use underspan_store::embedded::{Embedded, EmbeddedError, Options};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
@@ -8,6 +10,9 @@ use crate::Global;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::watch::{TableArgs, data_folder, progress};
+
+/// Whoever waits for the embedded store's end is told after this long.
+const TOLD_AFTER: Duration = Duration::from_secs(3);
 
 /// Which store the options name. Made before privileges are dropped: they decide the default folder.
 #[derive(Clone, Debug)]
@@ -98,13 +103,23 @@ impl Opened {
         Ok(())
     }
 
-    /// Ends a host of ours, last of all, so that what was queued has been written. After a signal it
-    /// ends by itself, without us.
+    /// Ends a host of ours, last of all, so that what was queued has been written. A signal leaves it
+    /// to end by itself, without us.
     pub(crate) async fn close(self, signals: &Signals) {
         let Some(embedded) = self.embedded else { return };
         tokio::select! {
             () = embedded.shutdown() => {}
-            _ = signals.next() => {}
+            () = signals.clone().hurry() => {}
+            () = tell_of_the_wait() => {}
         }
     }
+}
+
+/// Says what is being waited for, if it takes a while. Never completes.
+async fn tell_of_the_wait() {
+    tokio::time::sleep(TOLD_AFTER).await;
+    progress(
+        "the embedded store still writes what it has; another Ctrl-C leaves it to end by itself",
+    );
+    std::future::pending().await
 }

@@ -54,9 +54,12 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                     _ = signals.next() => {}
                     () = running.ended() => {}
                 }
+                signals.stopping();
                 progress("stopping");
             };
-            let served = server::serve(&args.listen, &args.tables, store.client(), stopped).await;
+            let listen = &args.listen;
+            let served = server::serve(listen, &args.tables, store.client(), stopped, &signals);
+            let served = served.await;
             running.stop(&signals).await.and(served)
         }
         .await;

@@ -25,7 +25,8 @@ pub use error::Error;
 pub use server::{Addresses, Server};
 pub use spans::sink::{SinkError, SpanSink};
 
-/// Serves a store until `shutdown` completes; `ready` is told where once every port is taken.
+/// Serves a store until `shutdown` completes; `ready` is told where once every port is taken. `hurry`
+/// is for [`Server::with_hurry`].
 ///
 /// The store's tables must be there: see [`Store::migrate`]. It may go away meanwhile.
 ///
@@ -37,8 +38,9 @@ pub async fn run(
     store: Store,
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
+    hurry: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
-    let server = Server::bind(config, store.clone()).await?.with_api(store);
+    let server = Server::bind(config, store.clone()).await?.with_api(store).with_hurry(hurry);
     ready(&server.addresses());
     server.serve(shutdown).await
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,12 @@ use crate::{Config, Error, api, otlp};
 
 /// Open connections get this long to end once the server stops.
 const CONNECTION_GRACE: Duration = Duration::from_secs(3);
-/// Queued spans get this long to reach the store once the server stops.
+/// Queued spans get this long to reach the store once the server stops,
 const FLUSH_GRACE: Duration = Duration::from_secs(10);
+/// and this long if it was away already: it may be starting again.
+const FLUSH_GRACE_AWAY: Duration = Duration::from_secs(5);
+/// Whoever waits for that is told after this long.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 const API: &str = "API";
 const OTLP_GRPC: &str = "OTLP over gRPC";
@@ -40,6 +45,7 @@ pub struct Server<S> {
     addresses: Addresses,
     limits: Limits,
     ttl_days: u32,
+    hurry: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 /// The addresses a server got.
@@ -78,7 +84,16 @@ impl<S: SpanSink> Server<S> {
             api_router: Router::new(),
             limits: Limits { max_spans: config.max_queued_spans, ..Limits::default() },
             ttl_days: config.ttl_days,
+            hurry: Box::pin(std::future::pending()),
         })
+    }
+
+    /// Once told to stop, the server polls this too: when it completes, connections are cut off and
+    /// what the store has not taken is given up.
+    #[must_use]
+    pub fn with_hurry(mut self, hurry: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.hurry = Box::pin(hurry);
+        self
     }
 
     /// Answers `/api/requests` from a store.
@@ -126,14 +141,43 @@ impl<S: SpanSink> Server<S> {
         };
         // Order matters: no new spans, then none on the way, then write what is there.
         let _ = stop.send(true);
-        end(listeners).await;
-        let _ = set_deadline.send(Some(Instant::now() + FLUSH_GRACE));
+        let (mut hurry, mut hurried) = (self.hurry, false);
+        tokio::select! {
+            () = end(listeners) => {}
+            () = &mut hurry => hurried = true,
+        }
         queue.close();
-        if let Some(Err(error)) = writer.join_next().await {
+        let grace = match queue.outage() {
+            _ if hurried => Duration::ZERO,
+            Some(_) => FLUSH_GRACE_AWAY,
+            None => FLUSH_GRACE,
+        };
+        let _ = set_deadline.send(Some(Instant::now() + grace));
+        let ended = tokio::select! {
+            ended = writer.join_next() => ended,
+            () = tell_of_the_wait(&queue, grace) => None,
+            () = &mut hurry, if !hurried => {
+                let _ = set_deadline.send(Some(Instant::now()));
+                writer.join_next().await
+            }
+        };
+        if let Some(Err(error)) = ended {
             tracing::error!(%error, "the span writer failed");
         }
         failure.map_or(Ok(()), Err)
     }
+}
+
+/// Says what is being waited for, if it takes a while. Never completes.
+async fn tell_of_the_wait(queue: &Queue, grace: Duration) {
+    tokio::time::sleep(TOLD_AFTER).await;
+    tracing::warn!(
+        spans = queue.queued(),
+        "the store does not take the last spans: they are lost unless it does within {:?}; another \
+         Ctrl-C gives them up",
+        grace.saturating_sub(TOLD_AFTER)
+    );
+    std::future::pending().await
 }
 
 /// A listener, and the address it got.

@@ -287,6 +287,46 @@ async fn a_store_that_comes_back_while_the_server_ends_gets_what_was_queued() {
     assert_eq!(store.spans(), 2);
 }
 
+/// How long a server takes to end with two spans that the store does not take.
+async fn time_to_end(mood: Mood, hurry: Option<Duration>) -> Duration {
+    let store = StandIn::default();
+    store.becomes(mood);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut server = Server::bind(&config(), store.clone()).await.unwrap();
+    if let Some(after) = hurry {
+        server = server.with_hurry(async move { tokio::time::sleep(after).await });
+    }
+    let addresses = server.addresses();
+    let serving = tokio::spawn(server.serve(async {
+        let _ = stopped.await;
+    }));
+    let server = Running { addresses, stop, server: serving };
+    assert_eq!(post(&server, PROTOBUF, None, request(2).encode_to_vec()).await.status(), 200);
+    // The batch is on its way to the store.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let start = std::time::Instant::now();
+    server.stop().await;
+    assert_eq!(store.spans(), 0);
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_does_not_keep_the_server_from_ending() {
+    let within = |from, to| Duration::from_secs(from)..Duration::from_secs(to);
+    let times = tokio::join!(
+        time_to_end(Mood::Hangs, None),
+        // It is known to be away, so less is to be hoped for.
+        time_to_end(Mood::Down, None),
+        // Hurry begins once the server is told to stop.
+        time_to_end(Mood::Hangs, Some(Duration::from_secs(1))),
+        time_to_end(Mood::Down, Some(Duration::ZERO)),
+    );
+    assert!(within(9, 13).contains(&times.0), "{times:?}");
+    assert!(within(4, 8).contains(&times.1), "{times:?}");
+    assert!(within(1, 4).contains(&times.2), "{times:?}");
+    assert!(times.3 < Duration::from_secs(3), "{times:?}");
+}
+
 #[tokio::test]
 async fn rows_the_store_refuses_for_good_are_counted_and_senders_held_back() {
     let store = StandIn::default();

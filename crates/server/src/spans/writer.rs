@@ -84,11 +84,14 @@ impl<S: SpanSink> Writer<S> {
     }
 
     async fn insert(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let limit = self.deadline.borrow().unwrap_or(Instant::now() + INSERT_TIMEOUT);
-        match tokio::time::timeout_at(limit, self.sink.insert(batch)).await {
-            Ok(result) => result,
-            Err(_) => Err(SinkError { message: "no answer in time".to_owned(), retryable: true }),
-        }
+        let insert = tokio::time::timeout(INSERT_TIMEOUT, self.sink.insert(batch));
+        let answer = tokio::select! {
+            answer = insert => answer.ok(),
+            // Also one that was set meanwhile.
+            () = reached(&mut self.deadline) => None,
+        };
+        let error = || SinkError { message: "no answer in time".to_owned(), retryable: true };
+        answer.unwrap_or_else(|| Err(error()))
     }
 
     /// Waits before the next attempt. `false`: there is none.
@@ -100,5 +103,25 @@ impl<S: SpanSink> Writer<S> {
         };
         tokio::time::sleep_until(deadline.min(Instant::now() + FIRST_BACKOFF)).await;
         Instant::now() < deadline
+    }
+}
+
+/// Completes at the deadline, whenever that is set, and set again.
+async fn reached(deadline: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let at = *deadline.borrow_and_update();
+        let over = async {
+            match at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = over => return,
+            changed = deadline.changed() => if changed.is_err() {
+                // The server is gone: nobody will set it any more.
+                return std::future::pending().await;
+            }
+        }
     }
 }

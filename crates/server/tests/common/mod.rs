@@ -15,8 +15,8 @@ use underspan_server::{Addresses, Config, Error, Server, SpanSink};
 /// A server on free ports of the loopback.
 pub struct Running {
     pub addresses: Addresses,
-    stop: oneshot::Sender<()>,
-    server: JoinHandle<Result<(), Error>>,
+    pub stop: oneshot::Sender<()>,
+    pub server: JoinHandle<Result<(), Error>>,
 }
 
 /// Any free port.
