@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 from harness import HERE, NOBODY, any_ports, until
@@ -178,3 +182,27 @@ def test_what_root_left_is_taken_over(underspan, place):
         with underspan.going("agent", "--data", data, "--comm", "no-such") as going:
             going.wait_for("watching")
     assert int(underspan.sql(data, "SELECT count() AS n FROM requests")[0]["n"]) == 4
+
+
+def low_port() -> int:
+    """A port below 1024 that nobody has."""
+    for port in range(1023, 600, -1):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port below 1024 is free")
+
+
+def test_a_port_below_1024(underspan, place):
+    """Taken while root; and who is not root is told."""
+    words = any_ports()
+    words[words.index("--api") + 1] = f"127.0.0.1:{low_port()}"
+    with underspan.going("up", *words, "--data", place / "data", "--comm", "no-such") as up:
+        url = up.wait_for("API at").split()[-1]
+        assert url.endswith(words[words.index("--api") + 1])
+        assert urllib.request.urlopen(f"{url}/health", timeout=10).status == 200
+        assert os.stat(f"/proc/{up.pid}").st_uid != 0
+        up.send(signal.SIGINT)
+        assert up.wait(30).status == 0
+    if int(pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) >= 1024:
+        said = underspan("server", *words, "--data", place / "other", before=NOBODY)
+        said.failed("only root may listen on", "--api HOST:PORT")

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use underspan_server::{Addresses, Config};
+use underspan_server::{Addresses, Config, Listeners};
 use underspan_store::Store;
 use underspan_store::embedded::DEFAULT_PORT;
 
@@ -46,6 +46,7 @@ pub(crate) struct ListenArgs {
 pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
     let target = store::Target::new(global, args.listen.store_port)?;
+    let bound = Bound::bind(&args.listen, &args.tables)?;
     runtime()?.block_on(async {
         let signals = Signals::take()?;
         let store = signals.unless(target.open()).await?;
@@ -56,7 +57,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 signals.stopping();
                 progress("stopping");
             };
-            serve(&args.listen, &args.tables, store.client(), stopped, &signals).await
+            bound.serve(store.client(), stopped, &signals).await
         }
         .await;
         store.close(&signals).await;
@@ -64,24 +65,37 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Takes spans and answers the API until `shutdown`; a signal after that cuts its end short.
-pub(crate) async fn serve(
-    listen: &ListenArgs,
-    tables: &TableArgs,
-    store: Store,
-    shutdown: impl Future<Output = ()>,
-    signals: &Signals,
-) -> anyhow::Result<()> {
-    let config = Config {
-        api: listen.api,
-        otlp_grpc: (!listen.no_otlp).then_some(listen.otlp_grpc),
-        otlp_http: (!listen.no_otlp).then_some(listen.otlp_http),
-        ttl_days: tables.ttl,
-        ..Config::default()
-    };
-    let hurry = signals.clone().hurry();
-    underspan_server::run(&config, store, announce, shutdown, hurry).await?;
-    Ok(())
+/// A server that has its ports.
+pub(crate) struct Bound {
+    config: Config,
+    listeners: Listeners,
+}
+
+impl Bound {
+    /// Takes the ports, while we may: below 1024 only root may.
+    pub(crate) fn bind(listen: &ListenArgs, tables: &TableArgs) -> anyhow::Result<Self> {
+        let config = Config {
+            api: listen.api,
+            otlp_grpc: (!listen.no_otlp).then_some(listen.otlp_grpc),
+            otlp_http: (!listen.no_otlp).then_some(listen.otlp_http),
+            ttl_days: tables.ttl,
+            ..Config::default()
+        };
+        Ok(Bound { config, listeners: Listeners::bind(&config)? })
+    }
+
+    /// Takes spans and answers the API until `shutdown`; a signal after that cuts its end short.
+    pub(crate) async fn serve(
+        self,
+        store: Store,
+        shutdown: impl Future<Output = ()>,
+        signals: &Signals,
+    ) -> anyhow::Result<()> {
+        announce(&self.listeners.addresses());
+        let hurry = signals.clone().hurry();
+        underspan_server::run(self.listeners, &self.config, store, shutdown, hurry).await?;
+        Ok(())
+    }
 }
 
 fn announce(addresses: &Addresses) {

@@ -7,7 +7,7 @@ use underspan_agent::Agent;
 use crate::beside::beside;
 use crate::metrics::Endpoint;
 use crate::privileges::PrivilegeArgs;
-use crate::server::{self, ListenArgs};
+use crate::server::{Bound, ListenArgs};
 use crate::signals::Signals;
 use crate::watch::{self, AgentArgs, SelectArgs, TableArgs, progress};
 use crate::{Global, store};
@@ -32,6 +32,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     watch::log_to_stderr();
     let target = store::Target::new(global, args.listen.store_port)?;
     let spool = args.agent.spool(global);
+    let bound = Bound::bind(&args.listen, &args.tables)?;
     let endpoint = Endpoint::bind(args.agent.metrics)?;
     let metrics = endpoint.as_ref().map(Endpoint::metrics);
     let agent = Agent::open(args.agent.options(args.select.selection()?, metrics)?)?;
@@ -57,9 +58,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 signals.stopping();
                 progress("stopping");
             };
-            let listen = &args.listen;
-            let served = server::serve(listen, &args.tables, store.client(), stopped, &signals);
-            let served = served.await;
+            let served = bound.serve(store.client(), stopped, &signals).await;
             running.stop(&signals).await.and(served)
         }
         .await;

@@ -20,6 +20,20 @@ pub enum Error {
         /// The option that changes it.
         option: &'static str,
     },
+    /// Only root may listen there.
+    #[error(
+        "port {} ({what}) is one that only root may listen on: run as root, or choose a port from \
+         1024 on with {option} HOST:PORT",
+        address.port()
+    )]
+    Privileged {
+        /// What would have listened there.
+        what: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The option that changes it.
+        option: &'static str,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address} ({what}); choose another address with {option} HOST:PORT")]
     Bind {

@@ -12,6 +12,7 @@
 mod api;
 mod config;
 mod error;
+mod listeners;
 mod otlp;
 mod server;
 mod spans;
@@ -22,25 +23,24 @@ use underspan_store::Store;
 
 pub use config::Config;
 pub use error::Error;
-pub use server::{Addresses, Server};
+pub use listeners::{Addresses, Listeners};
+pub use server::Server;
 pub use spans::sink::{SinkError, SpanSink};
 
-/// Serves a store until `shutdown` completes; `ready` is told where once every port is taken. `hurry`
-/// is for [`Server::with_hurry`].
+/// Serves a store at `listeners` until `shutdown` completes. `hurry` is for [`Server::with_hurry`].
 ///
 /// The store's tables must be there: see [`Store::migrate`]. It may go away meanwhile.
 ///
 /// # Errors
 ///
-/// Those of [`Server::bind`] and [`Server::serve`].
+/// Those of [`Server::on`] and [`Server::serve`].
 pub async fn run(
+    listeners: Listeners,
     config: &Config,
     store: Store,
-    ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
     hurry: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
-    let server = Server::bind(config, store.clone()).await?.with_api(store).with_hurry(hurry);
-    ready(&server.addresses());
-    server.serve(shutdown).await
+    let server = Server::on(listeners, config, store.clone())?;
+    server.with_api(store).with_hurry(hurry).serve(shutdown).await
 }

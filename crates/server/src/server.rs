@@ -1,8 +1,6 @@
 //! The server's life: bind everything, serve until told to stop, then flush.
 
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +13,7 @@ use tokio::time::Instant;
 use tonic::transport::server::TcpIncoming;
 use underspan_store::Store;
 
+use crate::listeners::{API, Addresses, Listeners, OTLP_GRPC, OTLP_HTTP};
 use crate::spans::counters::Counters;
 use crate::spans::intake::Intake;
 use crate::spans::queue::{Limits, Queue};
@@ -31,10 +30,6 @@ const FLUSH_GRACE_AWAY: Duration = Duration::from_secs(5);
 /// Whoever waits for that is told after this long.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-const API: &str = "API";
-const OTLP_GRPC: &str = "OTLP over gRPC";
-const OTLP_HTTP: &str = "OTLP over HTTP";
-
 /// A server that has its ports and does not serve yet.
 pub struct Server<S> {
     api: TcpListener,
@@ -48,38 +43,33 @@ pub struct Server<S> {
     hurry: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The addresses a server got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// API and `/metrics`.
-    pub api: SocketAddr,
-    /// OTLP over gRPC.
-    pub otlp_grpc: Option<SocketAddr>,
-    /// OTLP over HTTP.
-    pub otlp_http: Option<SocketAddr>,
-}
-
 impl<S: SpanSink> Server<S> {
     /// Takes every port, or none.
     ///
     /// # Errors
     ///
-    /// [`Error::PortInUse`] or [`Error::Bind`]; both name the address and the option to change it.
+    /// Those of [`Listeners::bind`].
     pub async fn bind(config: &Config, sink: S) -> Result<Self, Error> {
-        let (api, api_at) = bind(API, "--api", config.api).await?;
-        let (otlp_grpc, otlp_grpc_at) = match config.otlp_grpc {
-            Some(address) => split(bind(OTLP_GRPC, "--otlp-grpc", address).await?),
-            None => (None, None),
+        Server::on(Listeners::bind(config)?, config, sink)
+    }
+
+    /// A server with ports that were taken before. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Serve`] if the runtime cannot watch them.
+    pub fn on(listeners: Listeners, config: &Config, sink: S) -> Result<Self, Error> {
+        let addresses = listeners.addresses();
+        let watched = |what: &'static str, listener: std::net::TcpListener| {
+            TcpListener::from_std(listener)
+                .map_err(|source| Error::Serve { what, source: source.into() })
         };
-        let (otlp_http, otlp_http_at) = match config.otlp_http {
-            Some(address) => split(bind(OTLP_HTTP, "--otlp-http", address).await?),
-            None => (None, None),
-        };
+        let Listeners { api, otlp_grpc, otlp_http } = listeners;
         Ok(Server {
-            api,
-            otlp_grpc,
-            otlp_http,
-            addresses: Addresses { api: api_at, otlp_grpc: otlp_grpc_at, otlp_http: otlp_http_at },
+            api: watched(API, api.0)?,
+            otlp_grpc: otlp_grpc.map(|bound| watched(OTLP_GRPC, bound.0)).transpose()?,
+            otlp_http: otlp_http.map(|bound| watched(OTLP_HTTP, bound.0)).transpose()?,
+            addresses,
             sink: Arc::new(sink),
             api_router: Router::new(),
             limits: Limits { max_spans: config.max_queued_spans, ..Limits::default() },
@@ -178,29 +168,6 @@ async fn tell_of_the_wait(queue: &Queue, grace: Duration) {
         grace.saturating_sub(TOLD_AFTER)
     );
     std::future::pending().await
-}
-
-/// A listener, and the address it got.
-type Bound = (TcpListener, SocketAddr);
-
-async fn bind(
-    what: &'static str,
-    option: &'static str,
-    address: SocketAddr,
-) -> Result<Bound, Error> {
-    let listener = TcpListener::bind(address).await;
-    let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
-    match bound {
-        Ok((address, listener)) => Ok((listener, address)),
-        Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
-            Err(Error::PortInUse { what, address, option })
-        }
-        Err(source) => Err(Error::Bind { what, address, option, source }),
-    }
-}
-
-fn split((listener, address): Bound) -> (Option<TcpListener>, Option<SocketAddr>) {
-    (Some(listener), Some(address))
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {

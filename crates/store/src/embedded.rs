@@ -115,24 +115,47 @@ impl Embedded {
         options: &Options,
         progress: impl Fn(&str),
     ) -> Result<Embedded, EmbeddedError> {
-        if let Some(running) = Self::running(options).await? {
-            return Ok(running);
-        }
-        match Self::start(options, &progress).await {
-            // Someone else was quicker; its endpoint is about to appear.
-            Err(EmbeddedError::FolderInUse(reason)) => {
-                progress("another process is starting the embedded store");
-                let deadline = Instant::now() + OTHER_START;
-                while Instant::now() < deadline {
-                    if let Some(running) = Self::running(options).await? {
-                        return Ok(running);
-                    }
-                    sleep(Duration::from_millis(100)).await;
-                }
-                Err(EmbeddedError::FolderInUse(reason))
+        let mute = match Self::running(options).await {
+            Ok(Some(running)) => return Ok(running),
+            Ok(None) => None,
+            Err(mute @ EmbeddedError::NoAnswer { .. }) => Some(mute),
+            Err(error) => return Err(error),
+        };
+        match (Self::start(options, &progress).await, mute) {
+            // So what is advertised is not stale.
+            (Err(EmbeddedError::FolderInUse(_)), Some(mute)) => Err(mute),
+            (Err(EmbeddedError::FolderInUse(reason)), None) => {
+                Self::after_holder(options, reason, &progress).await
             }
-            started => started,
+            (started, _) => started,
         }
+    }
+
+    /// Somebody holds the folder and advertises nothing. A host that is starting soon will, and one that
+    /// is ending gives the folder back; for anybody else there is nothing to wait for.
+    async fn after_holder(
+        options: &Options,
+        reason: String,
+        progress: impl Fn(&str),
+    ) -> Result<Embedded, EmbeddedError> {
+        let Some(holder) = folder::holder(&options.folder).filter(|pid| folder::is_host(*pid))
+        else {
+            return Err(EmbeddedError::FolderInUse(reason));
+        };
+        progress(&format!(
+            "process {holder} is starting or ending the embedded store: waiting up to {OTHER_START:?}"
+        ));
+        let deadline = Instant::now() + OTHER_START;
+        while Instant::now() < deadline {
+            if let Some(running) = Self::running(options).await? {
+                return Ok(running);
+            }
+            if !folder::is_host(holder) {
+                return Self::start(options, progress).await;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Err(EmbeddedError::FolderInUse(reason))
     }
 
     /// Where it is.
@@ -154,12 +177,14 @@ impl Embedded {
     /// pid someone else's.
     async fn running(options: &Options) -> Result<Option<Embedded>, EmbeddedError> {
         let folder = std::path::absolute(&options.folder)?;
-        let endpoint = match Self::attach(&folder) {
-            Err(EmbeddedError::NotRunning(_)) => return Ok(None),
-            endpoint => endpoint?,
-        };
-        if Store::connect(endpoint.clone()).check().await.is_err() {
-            return Ok(None);
+        let Some(advertised) = folder::advertised(&folder)? else { return Ok(None) };
+        let endpoint = folder::endpoint(&folder, &advertised.url)?;
+        match Store::connect(endpoint.clone()).check().await {
+            Ok(_) => {}
+            Err(crate::Error::TimedOut { url, after }) => {
+                return Err(EmbeddedError::NoAnswer { folder, pid: advertised.pid, url, after });
+            }
+            Err(_) => return Ok(None),
         }
         let options = Options { folder, ..options.clone() };
         let supervisor = Supervisor::watch(Served::Elsewhere, &endpoint.url, options);

@@ -21,6 +21,21 @@ pub enum EmbeddedError {
     /// Another process holds the data folder.
     #[error("{0}")]
     FolderInUse(String),
+    /// The folder's host is there and says nothing.
+    #[error(
+        "the embedded store of {folder} (process {pid}, {url}) did not answer within {after:?}: it may \
+         be stopped or very busy; end that process, or choose another folder"
+    )]
+    NoAnswer {
+        /// The folder.
+        folder: PathBuf,
+        /// The host.
+        pid: i32,
+        /// Where it should answer.
+        url: String,
+        /// How long it had.
+        after: Duration,
+    },
     /// Another process holds the port.
     #[error("the embedded store cannot start: {0}")]
     PortInUse(String),

@@ -9,6 +9,9 @@ use serde::Deserialize;
 use super::EmbeddedError;
 use crate::Endpoint;
 
+/// The host's module, as its command line names it.
+pub(super) const MODULE: &str = "underspan.store";
+
 /// Where data goes by default: `/var/lib/underspan` for root, else
 /// `$XDG_STATE_HOME/underspan`, which is `~/.local/state/underspan` where that is not set.
 pub fn default_folder() -> PathBuf {
@@ -58,6 +61,21 @@ pub(super) fn endpoint(folder: &Path, url: &str) -> Result<Endpoint, EmbeddedErr
         user: "default".to_owned(),
         password: token,
     })
+}
+
+/// Who holds the folder, or did last.
+pub(super) fn holder(folder: &Path) -> Option<i32> {
+    std::fs::read_to_string(folder.join("lock")).ok()?.trim().parse().ok()
+}
+
+/// Whether a process is a host, and alive. One whose command line may not be read is taken for one.
+pub(super) fn is_host(pid: i32) -> bool {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline"));
+    is_alive(pid)
+        && command.map_or_else(
+            |error| error.kind() != ErrorKind::NotFound,
+            |command| command.split(|byte| *byte == 0).any(|word| word == MODULE.as_bytes()),
+        )
 }
 
 fn read(path: &Path) -> Result<Option<String>, EmbeddedError> {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::folder::Advertised;
-use super::{EmbeddedError, Options};
+use super::{EmbeddedError, Options, folder as files};
 
 /// Opening many parts on a slow disk takes long.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ impl Host {
         options: &Options,
     ) -> Result<Host, EmbeddedError> {
         let mut command = Command::new(python);
-        command.args(["-m", "underspan.store", "--supervised", "--data"]).arg(folder);
+        command.args(["-m", files::MODULE, "--supervised", "--data"]).arg(folder);
         command.args(["--port", &options.port.to_string()]);
         if let Some(limit) = options.memory_limit_mib {
             command.args(["--memory-limit", &limit.to_string()]);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -123,6 +124,70 @@ async fn a_stale_endpoint_is_not_believed() {
     let embedded = Embedded::attach_or_start(&options(folder.path()), |_| {}).await.unwrap();
     Store::connect(embedded.endpoint().clone()).check().await.unwrap();
     embedded.shutdown().await;
+}
+
+/// A process that holds the lock and is no store: nothing will come of waiting for it.
+#[tokio::test]
+async fn a_folder_that_another_program_holds_is_told_at_once() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("lock");
+    std::fs::write(&path, format!("{}\n", std::process::id())).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    let _held = Flock::lock(file, FlockArg::LockExclusive).unwrap();
+    let said = Mutex::new(Vec::new());
+    let options = options(folder.path());
+    let start = Instant::now();
+    let error =
+        Embedded::attach_or_start(&options, |line| said.lock().unwrap().push(line.to_owned()))
+            .await
+            .unwrap_err();
+    assert!(matches!(error, EmbeddedError::FolderInUse(_)), "{error}");
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    // Python has started once.
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(said.lock().unwrap().iter().all(|line| !line.contains("waiting")));
+}
+
+#[tokio::test]
+async fn a_host_that_is_stopped_is_told() {
+    let folder = TempDir::new().unwrap();
+    let options = options(folder.path());
+    let first = Embedded::attach_or_start(&options, |_| {}).await.unwrap();
+    kill(pid(&first), Signal::SIGSTOP).unwrap();
+    let start = Instant::now();
+    let error = Embedded::attach_or_start(&options, |_| {}).await.unwrap_err();
+    kill(pid(&first), Signal::SIGCONT).unwrap();
+    assert!(matches!(error, EmbeddedError::NoAnswer { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("process {}", pid(&first))), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    first.shutdown().await;
+}
+
+/// One that is about to end says nothing any more, and holds the folder while it writes.
+#[tokio::test]
+async fn a_host_that_ends_gives_the_folder_back() {
+    let folder = TempDir::new().unwrap();
+    let options = options(folder.path());
+    let first = Embedded::attach_or_start(&options, |_| {}).await.unwrap();
+    let host = pid(&first);
+    let advertised = folder.path().join("endpoint.json");
+    let ending = tokio::spawn(first.shutdown());
+    until("it says nothing", async || !advertised.exists()).await;
+    // So that it is certain to hold the folder while the other one looks.
+    let stopped = kill(host, Signal::SIGSTOP).is_ok();
+    let said = Mutex::new(Vec::new());
+    let say = |line: &str| said.lock().unwrap().push(line.to_owned());
+    let goes_on = async {
+        let waits = || said.lock().unwrap().iter().any(|line| line.contains("waiting"));
+        until("it is waited for", async || waits()).await;
+        kill(host, Signal::SIGCONT).unwrap();
+    };
+    assert!(stopped, "it ended too soon for this test");
+    let (second, ()) = tokio::join!(Embedded::attach_or_start(&options, say), goes_on);
+    let second = second.unwrap();
+    assert_ne!(pid(&second), host);
+    ending.await.unwrap();
+    second.shutdown().await;
 }
 
 #[tokio::test]
