@@ -10,6 +10,7 @@
  */
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
+#include "../ledger/classify.bpf.h"
 #define UNDERSPAN_DEFINE_LOOPS
 #include "loop.bpf.h"
 
@@ -48,6 +49,17 @@ static __always_inline void emit_iteration(struct thread *t, struct loop *l, con
 	submit(e);
 }
 
+/* The thread asks about something else: should it sleep there, that is within the iteration. */
+static __always_inline int asks_otherwise(void)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct loop *l = bpf_map_lookup_elem(&loops, &tid);
+
+	if (l)
+		l->asked = 0;
+	return 0;
+}
+
 static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
@@ -67,6 +79,7 @@ static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 	}
 	if (l->kind != kind || l->fd != fd) {
 		/* Something within an iteration. Unless the loop is no more, and this is the next. */
+		l->asked = 0;
 		if (++l->strangers < LOOP_ITERATIONS)
 			return 0;
 		l->kind = kind;
@@ -76,6 +89,7 @@ static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 		t->loop_kind = kind + 1;
 	}
 	l->strangers = 0;
+	l->asked = 1;
 	now = bpf_ktime_get_ns();
 	if (!is_on_cpu(t->state)) /* the one write: rare, and over before a preemption would meet it */
 		arrive_untold(now);
@@ -101,10 +115,26 @@ int loop_epoll(struct pt_regs *ctx)
 	return asks_for_events(LOOP_EPOLL, PT_REGS_PARM1(ctx));
 }
 
+/* Libraries make an epoll instance to wait for one answer, and close it. The next has the same number, and
+ * is no loop for that. It is closed by now: its place in the table is empty. */
+SEC("fentry/ep_eventpoll_release")
+int BPF_PROG(loop_epoll_closed)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 tid = task->pid;
+	struct loop *l = bpf_map_lookup_elem(&loops, &tid);
+
+	if (l && l->kind == LOOP_EPOLL && !file_of(task, l->fd)) {
+		l->iterations = 0;
+		l->since = 0;
+	}
+	return 0;
+}
+
 SEC("uprobe")
 int loop_poll(struct pt_regs *ctx)
 {
-	return PT_REGS_PARM2(ctx) < LOOP_DESCRIPTORS ? 0 : asks_for_events(LOOP_POLL, -1);
+	return PT_REGS_PARM2(ctx) < LOOP_DESCRIPTORS ? asks_otherwise() : asks_for_events(LOOP_POLL, -1);
 }
 
 /* The descriptors asked for are bits. */
@@ -132,5 +162,5 @@ int loop_select(struct pt_regs *ctx)
 	__u32 count = asked_for((void *)PT_REGS_PARM2(ctx), highest) +
 		      asked_for((void *)PT_REGS_PARM3(ctx), highest);
 
-	return count < LOOP_DESCRIPTORS ? 0 : asks_for_events(LOOP_SELECT, -1);
+	return count < LOOP_DESCRIPTORS ? asks_otherwise() : asks_for_events(LOOP_SELECT, -1);
 }

@@ -17,7 +17,8 @@ struct loop {
 	__u32 strangers;  /* calls about something else since its last own one */
 	__s32 fd;
 	__u8 kind;
-	__u8 _pad[3];
+	__u8 asked; /* its latest call was for the loop's events, not about something else */
+	__u8 _pad[2];
 };
 
 #ifdef UNDERSPAN_DEFINE_LOOPS
@@ -40,7 +41,7 @@ static __always_inline void loop_iteration_begins(struct loop *l, const struct t
 	__builtin_memcpy(l->ns, t->ns, sizeof(l->ns));
 }
 
-/* By the system call that the thread sleeps in: x86-64 numbers. */
+/* By the system call that the thread slept in: x86-64 numbers. */
 static __always_inline int loop_kind_of(__s32 syscall)
 {
 	switch (syscall) {
@@ -64,7 +65,7 @@ static __always_inline void loop_wait_ended(struct thread *t, __u64 now)
 {
 	struct loop *l = bpf_map_lookup_elem(&loops, &t->tid);
 
-	if (!l || loop_kind_of(t->wait.syscall) != l->kind || (l->kind == LOOP_EPOLL && t->wait.fd != l->fd))
+	if (!l || !l->asked || loop_kind_of(t->wait.syscall) != l->kind)
 		return;
 	loop_iteration_begins(l, t, now);
 }

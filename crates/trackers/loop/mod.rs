@@ -15,6 +15,14 @@ const HOOKS: &[Hook] = &[
         required: false,
     },
     Hook {
+        what: "ends of epoll instances",
+        programs: &[Program {
+            name: "loop_epoll_closed",
+            attach: Attach::Fentry("ep_eventpoll_release"),
+        }],
+        required: false,
+    },
+    Hook {
         what: "calls of poll",
         programs: &[Program { name: "loop_poll", attach: Attach::PerProcess("uprobe in libc") }],
         required: false,

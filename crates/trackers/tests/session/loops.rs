@@ -18,13 +18,14 @@ const MS: u64 = 1_000_000;
 
 /// Turns of a loop until it is known as one, then stalls. Each says its kind and when it began and ended.
 const BODY: &str = "
-import asyncio, threading, time
+import asyncio, os, select, threading, time
 
-lock, holds = threading.Lock(), threading.Event()
+lock, holds, wanted = threading.Lock(), threading.Event(), threading.Event()
 
 def hold():
     with lock:
         holds.set()
+        wanted.wait()
         time.sleep(0.2)
 
 def sleeps(seconds=0.15):
@@ -36,11 +37,26 @@ def computes():
         pass
 
 def waits_for_a_lock():
+    wanted.set()
     with lock:
         pass
 
 def short():
     sleeps(0.05)
+
+def answers():
+    # A library that waits for each answer with an epoll instance of its own, whose number is the same.
+    end, other = os.pipe()
+    for turn in range(24):
+        os.write(other, b'x')
+        with select.epoll() as answer:
+            answer.register(end, select.EPOLLIN)
+            answer.poll(1)
+        os.read(end, 1)
+        if turn > 20:
+            begin = time.monotonic_ns()
+            time.sleep(0.15)
+            say('answers', begin, time.monotonic_ns())
 
 async def stall(work):
     await asyncio.sleep(0.01)
@@ -61,6 +77,11 @@ async def main():
     await stall(waits_for_a_lock)
     holder.join()
     say(holder.native_id)
+    for _ in range(3):
+        begin = time.monotonic_ns()
+        await asyncio.sleep(0.15)
+        say('idle', begin, time.monotonic_ns())
+    await asyncio.get_running_loop().run_in_executor(None, answers)
 
 say('ready')
 sys.stdin.readline()
@@ -105,16 +126,15 @@ fn stalls_of_asyncio_have_a_row_each() {
         watcher.session.attach_loops(pid as u32, &path, &[("loop_epoll", offset)]).unwrap();
 
         program.tell("");
-        let mut stalls = Vec::new();
+        let (mut stalls, mut no_stalls) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let line = program.hear();
-            let mut words = line.split(' ');
-            let kind = words.next().unwrap().to_owned();
-            let mut number = || words.next().unwrap().parse().unwrap();
-            stalls.push(Stall { kind, begin: number(), end: number() });
+            stalls.push(heard(&program.hear()));
             watcher.drain();
         }
         let holder: u64 = program.hear().parse().unwrap();
+        for _ in 0..6 {
+            no_stalls.push(heard(&program.hear()));
+        }
         program.hear();
 
         let wanted = stalls.iter().filter(|stall| stall.kind != "short").count();
@@ -130,8 +150,24 @@ fn stalls_of_asyncio_have_a_row_each() {
         for stall in &stalls {
             check(&watcher, &rows, stall, holder, &format!("{python:?} {}", stall.kind));
         }
+        for pause in &no_stalls {
+            let row = rows.iter().find(|row| overlap(row, pause) * 2 > pause.end - pause.begin);
+            assert!(row.is_none(), "{python:?} {}: {row:?}", pause.kind);
+        }
         watcher.assert_nothing_lost();
     }
+}
+
+fn heard(line: &str) -> Stall {
+    let mut words = line.split(' ');
+    let kind = words.next().unwrap().to_owned();
+    let mut number = || words.next().unwrap().parse().unwrap();
+    Stall { kind, begin: number(), end: number() }
+}
+
+fn overlap(row: &Row, stall: &Stall) -> u64 {
+    let (start, duration) = (row.u64("start_time"), row.u64("duration_ns"));
+    (start + duration).min(stall.end).saturating_sub(start.max(stall.begin))
 }
 
 fn covers(row: &Row, stall: &Stall) -> bool {
