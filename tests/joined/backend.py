@@ -11,19 +11,15 @@ import time
 
 SLOW_S = 0.4
 ACCEPT_AFTER_S = 0.4
-# Before the window is full, the sender waits for one or two delayed acknowledgements, of 40 ms each: of
-# so long a time that is little.
-READ_AFTER_S = 3
+READ_AFTER_S = 0.6
 BACKLOG = 1
 
 late = socket.socket()
 late.bind(("127.0.0.1", 0))
 late.listen(BACKLOG)
 reader = socket.socket()
-# Connections inherit it: the window is soon full, and one read makes room for all the rest.
-reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)
-# As on a network: loopback's segments of 64 KiB stop for want of room long before the window is full.
-reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+# Connections inherit it: less than what a sender may have on its way, so that it is the window that stops it.
+reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 << 10)
 reader.bind(("127.0.0.1", 0))
 reader.listen()
 fillers = []

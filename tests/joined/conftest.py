@@ -10,6 +10,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "failures"))
+sys.path.insert(0, str(HERE))
 from harness import ROOT, Underspan
 
 

@@ -7,7 +7,7 @@ import socket
 import time
 
 PORTS = json.loads(os.environ["BACKEND_PORTS"])
-BYTES = 1 << 20
+BYTES = 4 << 20
 
 
 def ask(path):
@@ -35,7 +35,8 @@ def full():
 def window():
     """Sends to a peer that does not read."""
     connection = socket.create_connection(("127.0.0.1", PORTS["reader"]))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+    # All that it may have: a sender whose own buffer is full waits for acknowledgements before.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     start = time.monotonic_ns()
     connection.sendall(bytes(BYTES))
     waited = time.monotonic_ns() - start

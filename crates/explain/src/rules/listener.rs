@@ -112,7 +112,8 @@ pub(super) fn own(case: &Case<'_>) -> Option<OwnQueue> {
             && a.local == request.local
             && a.peer == request.peer
             && a.queue_limit > 0
-            && a.queue_length >= a.queue_limit
+            // It holds one more than its limit.
+            && a.queue_length > a.queue_limit
     })?;
     let meanwhile = case.listeners.iter().filter(|l| {
         let second = Interval::new(l.start_time, l.duration_ns);

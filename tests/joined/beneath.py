@@ -1,0 +1,82 @@
+"""WSGI services in trouble with what is beneath them. Each handler answers with what it measured, in nanoseconds.
+
+FAR: `HOST:PORT` of a peer that is far away. ECHO: the port of one on this host. CPU_STAT: of the service's cgroup.
+"""
+
+import json
+import os
+import pathlib
+import socket
+import time
+
+CONNECTIONS = 6
+HOLD_S = 0.7
+BURN_S = 0.3
+
+
+def reconnect():
+    """A connection for every question, though it is always the same peer."""
+    host, port = os.environ["FAR"].split(":")
+    took = []
+    for _ in range(CONNECTIONS):
+        with socket.socket() as connection:
+            start = time.monotonic_ns()
+            connection.connect((host, int(port)))
+            took.append(time.monotonic_ns() - start)
+    return {"each": took}
+
+
+def exchange(times):
+    """Many small messages there and back, one after the other. The quickest found the CPUs free."""
+    quickest = 1 << 62
+    with socket.create_connection(("127.0.0.1", int(os.environ["ECHO"]))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(times):
+            start = time.monotonic_ns()
+            connection.sendall(b"?")
+            connection.recv(1)
+            quickest = min(quickest, time.monotonic_ns() - start)
+    return {"message": quickest / 2}
+
+
+def throttled():
+    """For how long the kernel has held the cgroup back."""
+    text = pathlib.Path(os.environ["CPU_STAT"]).read_text()
+    counters = dict(line.split() for line in text.splitlines())
+    if "throttled_usec" in counters:
+        return int(counters["throttled_usec"]) * 1000
+    return int(counters["throttled_time"])
+
+
+def burn():
+    """Needs more of the CPU than its cgroup may have."""
+    before = throttled()
+    start, end = time.monotonic_ns(), time.thread_time() + BURN_S
+    while time.thread_time() < end:
+        pass
+    return {"wall": time.monotonic_ns() - start, "throttled": throttled() - before}
+
+
+def hold():
+    """Takes its time, and its process has no other thread. Says when it began."""
+    began = time.monotonic_ns()
+    time.sleep(HOLD_S)
+    return {"began": began}
+
+
+def app(environ, start_response):
+    handler, *rest = environ["PATH_INFO"].split("/")[1:]
+    match handler:
+        case "reconnect":
+            said = reconnect()
+        case "exchange":
+            said = exchange(int(rest[0]))
+        case "burn":
+            said = burn()
+        case "hold":
+            said = hold()
+        case _:
+            said = {}
+    body = json.dumps(said).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,58 @@
+"""A cgroup of the scene's own with a CPU quota, in either version."""
+
+import contextlib
+import os
+import pathlib
+import time
+
+ROOT = pathlib.Path("/sys/fs/cgroup")
+PERIOD_US = 100_000
+
+
+class Cgroup:
+    """Goes when the scene ends; whoever is in it must have ended."""
+
+    def __enter__(self):
+        self.path = f"/underspan-joined-{os.getpid()}"
+        self._is_v2 = (ROOT / "cgroup.controllers").exists()
+        self._root = ROOT if self._is_v2 else ROOT / "cpu"
+        if self._is_v2:
+            (ROOT / "cgroup.subtree_control").write_text("+cpu")
+        self._folder = self._root / self.path[1:]
+        self._folder.mkdir()
+        self.cpu_stat = self._folder / "cpu.stat"
+        return self
+
+    def __exit__(self, *_):
+        # The kernel takes a moment to empty it.
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+                return
+            time.sleep(0.02)
+
+    def limit(self, cpus):
+        """From now on its processes have so much of a CPU."""
+        quota = int(cpus * PERIOD_US)
+        if self._is_v2:
+            (self._folder / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+        else:
+            (self._folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (self._folder / "cpu.cfs_quota_us").write_text(str(quota))
+
+    @contextlib.contextmanager
+    def inside(self):
+        """What is started meanwhile is in it."""
+        own = self._own()
+        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            yield
+        finally:
+            (own / "cgroup.procs").write_text(str(os.getpid()))
+
+    def _own(self):
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if (self._is_v2 and not controllers) or "cpu" in controllers.split(","):
+                return self._root / path[1:]
+        return self._root

@@ -1,0 +1,20 @@
+"""A server that takes connections, and nothing else. Says its port.
+
+Usage: far.py ADDRESS
+"""
+
+import socket
+import sys
+
+
+def main():
+    with socket.create_server((sys.argv[1], 0), backlog=64) as server:
+        print(server.getsockname()[1], flush=True)
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Faults beneath the services: the way, the accept queue, the firewall, the CPU quota."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from play import MS, Play, agree
+
+HERE = pathlib.Path(__file__).resolve().parent
+WAY_MS = 50
+NEAR, FAR = "10.81.0.1", "10.81.0.2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def inside(name: str) -> list[str]:
+    """Words before a command that put it there. What is mounted stays, unlike with `ip netns exec`."""
+    return ["nsenter", f"--net=/run/netns/{name}", "--"]
+
+
+@contextlib.contextmanager
+def way():
+    """Two network namespaces, and a way between them that takes its time."""
+    near, far, middle = names = [f"usj{os.getpid()}-{end}" for end in ("near", "far", "middle")]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for name, address, other in ((near, NEAR, "left"), (far, FAR, "right")):
+            ip("-n", name, *f"link add wire type veth peer name {other} netns {middle}".split())
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "wire")
+            ip("-n", name, "link", "set", "wire", "up")
+            ip("-n", middle, "link", "set", other, "addrgenmode", "none", "up")
+        command = [*inside(middle), sys.executable, HERE / "relay.py", "left", "right", str(WAY_MS)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
+            assert relay.stdout.readline() == "ready\n"
+            yield near, far
+            relay.stdin.close()
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+@pytest.fixture(scope="module")
+def play(underspan, tmp_path_factory):
+    """One run for all, within a network namespace: firewall rules there are nobody else's."""
+    data = tmp_path_factory.mktemp("beneath") / "data"
+    with way() as (near, far):
+        scene = ["beneath_scene.py", far, FAR]
+        yield Play(underspan, data, *scene, options=["--netstack"], before=inside(near))
+
+
+def circumstances(explained: dict, kind: str) -> list[dict]:
+    return [one for one in explained["meanwhile"] if one["kind"] == kind]
+
+
+def test_a_connection_for_every_question_is_named(play):
+    finding, _ = play.finding("/reconnect", "unpooled")
+    each = play.measured["reconnect"]["each"]
+    assert min(each) >= 2 * WAY_MS * MS, each
+    assert finding["relation"] == "caused", finding
+    # The first had to be made.
+    agree(finding["ns"], sum(each[1:]))
+    assert finding["culprit"]["peer"].startswith(f"{FAR}:"), finding
+    assert f"Opened {len(each) - 1} connections to {FAR}:" in finding["text"], finding["text"]
+    assert "pool" in finding["advice"], finding
+    # The way took its time; nothing was lost on it.
+    kinds = {finding["kind"] for finding in play.explain("/reconnect")["findings"]}
+    assert "retransmission" not in kinds, kinds
+
+
+def test_an_accept_queue_that_is_full_is_named(play):
+    finding, _ = play.finding("/hold/last", "accept_queue")
+    assert (finding["pattern"], finding["relation"]) == ("queue_full", "caused"), finding
+    measured = play.measured["hold"]["last"]
+    agree(finding["ns"], measured["began"] - measured["asked"])
+    assert "3 connections in it, 3 allowed by its limit of 2" in finding["text"], finding["text"]
+    assert "1 more were dropped" in finding["text"], finding["text"]
+    assert "--backlog" in finding["advice"], finding
+    # The one before it waited in a queue that was not full when it came.
+    finding, _ = play.finding("/hold/waits-1", "accept_queue")
+    assert finding["pattern"] == "", finding
+    dropped = play.measured["hold"]["dropped"]
+    connecting = dropped["connected"] - dropped["asked"]
+    assert connecting > 1000 * MS, "its SYN was dropped, and sent again after a second"
+
+
+def test_rules_that_make_every_packet_late_are_the_firewall(play):
+    messages = play.measured["exchange"]
+    added = messages["with"] - messages["without"]
+    assert added > 2 * MS, messages
+    late = circumstances(play.explain("/exchange/100"), "packets_late")
+    # While the kernel looks at rules, readers wait for its CPU: the application may have been late as well.
+    [firewall] = [one for one in late if one["what"] == "firewall"]
+    # Of all packets meanwhile, some of which are larger; not only of these.
+    assert abs(firewall["amount"] - added) < added / 4, (firewall, messages)
+    assert "sets or maps" in firewall["advice"], firewall
+    before = circumstances(play.explain("/exchange/2000"), "packets_late")
+    assert "firewall" not in [one["what"] for one in before], before
+
+
+def test_a_quota_is_told_with_what_it_cost(play):
+    finding, explained = play.finding("/burn", "throttled")
+    measured = play.measured["burn"]
+    assert finding["relation"] == "caused", finding
+    agree(finding["ns"], measured["throttled"])
+    [host] = circumstances(explained, "host_throttled")
+    assert host["what"] == "container_cpu_cfs_throttled_seconds_total", host
+    assert host["subject"] == play.measured["cgroup"], host
+    agree(host["amount"], measured["throttled"])
