@@ -93,8 +93,8 @@ static __always_inline void count_lost(enum netstack_point point, enum netstack_
 
 static __always_inline __u32 bucket_of(__u64 ns)
 {
-	__u32 octave = 0, cell, bucket;
-	__u64 rest = ns;
+	__u32 octave = 0, bucket;
+	__u64 rest = ns, cell;
 
 	if (ns >> 32) {
 		rest >>= 32;
@@ -122,6 +122,8 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	if (octave > NETSTACK_LAST_OCTAVE)
 		return NETSTACK_BUCKETS - 1;
 	cell = octave * 8 + ((ns >> (octave - 3)) & 7);
+	/* The compiler knows that it is; Linux 6.1 lost track of it, and wants to see the question. */
+	barrier_var(cell);
 	if (cell >= NETSTACK_CELLS)
 		return NETSTACK_BUCKETS - 1;
 	bucket = netstack_config.cells[cell];
