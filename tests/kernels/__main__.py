@@ -1,6 +1,8 @@
 """Boots other kernels and checks there what Underspan says: `python3 tests/kernels --help`."""
 
 import argparse
+import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -14,6 +16,8 @@ import packages
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "kernels"
+# Two namespaces, a wire between them, what delays and loses on it, and the firewall.
+MODULES = ["veth", "sch_netem", "sch_tbf", "sch_ingress", "cls_bpf", "nf_tables", "nft_quota"]
 
 
 def options():
@@ -25,14 +29,22 @@ def options():
         help="boot this one only; may be given several times",
     )
     parser.add_argument(
-        "--seconds", type=int, default=300, help="the longest that one boot may take (300)"
+        "--seconds", type=int, default=1200, help="the longest that one boot may take (1200)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        default=[],
+        help="run only those of the trackers' tests whose names contain this; also several times",
     )
     return parser.parse_args()
 
 
 def cargo(*command):
-    """The executables that a cargo command makes."""
-    command = ["cargo", *command, "--locked", "--message-format=json"]
+    """The executables that a cargo command makes. Optimized: they are emulated. `make test` built
+    them so, too."""
+    command = ["cargo", *command, "--release", "--locked", "--message-format=json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise packages.Unusable(f"{' '.join(command)} failed")
@@ -40,12 +52,17 @@ def cargo(*command):
     return [pathlib.Path(path) for path in made if path]
 
 
-def workload():
-    """What the trackers' tests watch, and where they look for it. They read its symbols."""
-    folder = ROOT / "crates" / "trackers" / "tests" / "session"
-    compiled = CACHE / "workload"
-    command = ["-O1", "-g", "-no-pie", "-pthread", folder / "workload.c", "-o", compiled]
-    subprocess.run([os.environ.get("CLANG", "clang"), *command], check=True)
+def watched():
+    """What the trackers' tests compile, where they look for it: the guest has no compiler."""
+    tests = ROOT / "crates" / "trackers" / "tests" / "session"
+    bpf = ["-O2", "-g", "-target", "bpf", "-idirafter", "/usr/include/x86_64-linux-gnu", "-c"]
+    compiled = {
+        "workload": ["-O1", "-g", "-no-pie", "-pthread", tests / "workload.c"],
+        "wire.bpf.o": [*bpf, tests / "tcp" / "wire.bpf.c"],
+    }
+    for name, command in compiled.items():
+        clang = [os.environ.get("CLANG", "clang"), *command, "-o", CACHE / name]
+        subprocess.run(clang, check=True)
     metadata = subprocess.run(
         ["cargo", "metadata", "--no-deps", "--offline", "--format-version=1"],
         cwd=ROOT,
@@ -53,42 +70,62 @@ def workload():
         check=True,
     )
     target = json.loads(metadata.stdout)["target_directory"]
-    return {f"{target}/tmp/workload": compiled}
+    return {f"{target}/tmp/{name}": CACHE / name for name in compiled}
 
 
 def built():
     """Path in the machine to file here."""
-    (session,) = cargo("test", "--no-run", "-p", "underspan-trackers", "--test", "session")
-    (throttle,) = cargo("test", "--no-run", "-p", "underspan-trackers", "--test", "throttle")
+    tests = ("session", "netstack", "throttle")
+    named = [option for test in tests for option in ("--test", test)]
+    made = cargo("test", "--no-run", "-p", "underspan-trackers", *named)
+    binaries = {path.name.rpartition("-")[0]: path for path in made}
     # The agent's command line, and the example that prints rows instead of storing them.
-    (underspan,) = cargo("build", "-p", "underspan-cli")
-    (rows,) = cargo("build", "-p", "underspan-agent", "--example", "rows")
-    binaries = {"session": session, "throttle": throttle, "underspan": underspan, "rows": rows}
+    (binaries["underspan"],) = cargo("build", "-p", "underspan-cli")
+    (binaries["rows"],) = cargo("build", "-p", "underspan-agent", "--example", "rows")
     return {
         f"/usr/bin/{name}": initramfs.stripped(path, CACHE / name)
         for name, path in binaries.items()
     }
 
 
-def show(kernel, result, seconds):
-    """Prints what happened. Returns how many things were wrong."""
-    wrong = bool(result.problem)
-    trackers = result.doctor.get("trackers", [])
-    print(f"\n{kernel.package}  ({seconds:.0f} s)")
-    if result.doctor.get("error"):
-        print(f"  {result.doctor['error']}")
-    for tracker in trackers:
-        wrong += not tracker["runs"]
+def tell(line, said):
+    """Prints an answer of the guest."""
+    for tracker in said.get("doctor", {}).get("trackers", []):
         for hook in tracker["hooks"]:
-            print(f"  {tracker['name']:8} {hook['what']:32} {hook['attached'] or 'NOT ATTACHED'}")
-    for name, ok, detail in result.checks:
-        wrong += not ok
-        print(f"  {'ok   ' if ok else 'WRONG'}  {name:32} {detail}")
-    passed = sum(ok for _, ok, _ in result.checks)
-    print(f"  {passed} of {len(result.checks)} checks hold", flush=True)
-    if result.problem:
-        print(f"  {result.problem}")
-    return wrong
+            attached = hook["attached"] or "NOT ATTACHED"
+            print(f"{line:5} {tracker['name']:11} {hook['what']:32} {attached}")
+    if "check" in said:
+        outcome = "ok" if said["ok"] else "WRONG"
+        print(f"{line:5} {outcome:5} {said['check']:56} {said['detail']}")
+    sys.stdout.flush()
+
+
+def sum_up(kernel, result, seconds):
+    """Prints how it went. Returns how many things were wrong."""
+    idle = [tracker["name"] for tracker in result.doctor.get("trackers", []) if not tracker["runs"]]
+    wrong = [name for name, ok, _ in result.checks if not ok]
+    passed = len(result.checks) - len(wrong)
+    print(f"{kernel.package}: {passed} of {len(result.checks)} checks hold ({seconds:.0f} s)")
+    for problem in (result.doctor.get("error"), result.problem):
+        if problem:
+            print(f"  {problem}")
+    for what, names in (("does not run", idle), ("WRONG", wrong)):
+        for name in names:
+            print(f"  {what}: {name}")
+    sys.stdout.flush()
+    return len(idle) + len(wrong) + bool(result.problem)
+
+
+def test(kernel, common, args):
+    """Boots one kernel. Returns how many things were wrong."""
+    print(f"kernels: booting {kernel.package}", flush=True)
+    image = CACHE / f"{kernel.line}.img"
+    initramfs.with_modules(common, kernel.modules(MODULES), image)
+    start = time.monotonic()
+    result = machine.boot(
+        kernel, image, CACHE, args.only, args.seconds, functools.partial(tell, kernel.line)
+    )
+    return sum_up(kernel, result, time.monotonic() - start)
 
 
 def main():
@@ -96,16 +133,13 @@ def main():
     try:
         print("kernels: building", flush=True)
         CACHE.mkdir(parents=True, exist_ok=True)
-        files = built() | workload()
+        files = built() | watched()
         kernels = [packages.fetch(line, CACHE) for line in args.kernel or packages.LINES]
-        image = CACHE / "initramfs.img"
-        initramfs.build(files, image)
-        wrong = 0
-        for kernel in kernels:
-            print(f"kernels: booting {kernel.package}", flush=True)
-            start = time.monotonic()
-            result = machine.boot(kernel, image, CACHE, args.seconds)
-            wrong += show(kernel, result, time.monotonic() - start)
+        common = CACHE / "common.img"
+        initramfs.build(files, common)
+        # At once: each takes one thread of qemu, and its time does not depend on the host's.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            wrong = sum(pool.map(lambda kernel: test(kernel, common, args), kernels))
     except packages.Unusable as problem:
         sys.exit(f"kernels: {problem}")
     sys.exit(1 if wrong else 0)

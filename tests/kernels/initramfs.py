@@ -1,8 +1,8 @@
 """The machine's files: busybox, a Python with its library, our binaries, what is in guest/."""
 
-import gzip
 import pathlib
 import re
+import shutil
 import stat
 import subprocess
 
@@ -11,7 +11,9 @@ from packages import Unusable
 HERE = pathlib.Path(__file__).resolve().parent
 BUSYBOX = pathlib.Path("/bin/busybox")
 PYTHON = pathlib.Path("/usr/bin/python3")
-FOLDERS = ("bin", "dev", "proc", "root", "sys", "tmp")
+# The machine's file, the program here, and the package that has it. Busybox' ip makes no veth.
+TOOLS = {"usr/bin/ip": "iproute2", "usr/bin/tc": "iproute2", "usr/bin/nft": "nftables"}
+FOLDERS = ("bin", "dev", "proc", "root", "run", "sys", "tmp")
 NOT_NEEDED = {
     "test",
     "idlelib",
@@ -41,6 +43,15 @@ def standard_library():
             yield path
 
 
+def tools():
+    for target, package in TOOLS.items():
+        name = pathlib.PurePosixPath(target).name
+        found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+        if not found:
+            raise Unusable(f"{name} is needed: apt-get install {package}")
+        yield target, pathlib.Path(found)
+
+
 def contents(extra):
     """Path in the machine to file here, with the libraries that are needed."""
     if not BUSYBOX.is_file() or libraries(BUSYBOX):
@@ -49,8 +60,10 @@ def contents(extra):
     files |= {f"guest/{path.name}": path for path in (HERE / "guest").glob("*.py")}
     files |= {path[1:]: file for path, file in extra.items()}
     files["usr/bin/python3"] = PYTHON
+    files |= tools()
     files |= {str(path)[1:]: path for path in standard_library()}
-    elves = [*extra.values(), PYTHON, *(path for path in files.values() if path.suffix == ".so")]
+    programs = (path for name, path in files.items() if name in {"usr/bin/python3", *TOOLS})
+    elves = [*extra.values(), *programs, *(path for path in files.values() if path.suffix == ".so")]
     for elf in elves:
         files |= {str(path)[1:]: path for path in libraries(elf)}
     return files
@@ -83,10 +96,23 @@ def build(extra, target):
     files = contents(extra)
     parents = (pathlib.PurePosixPath(name).parents for name in files)
     folders = {str(folder) for up in parents for folder in up} | set(FOLDERS)
-    with gzip.open(target, "wb", compresslevel=1) as file:
+    with open(target, "wb") as file:
         archive = Archive(file)
         for folder in sorted(folders - {"."}):
             archive.add(folder, stat.S_IFDIR | 0o755)
         for name, path in sorted(files.items()):
             archive.add(name, stat.S_IFREG | 0o755, path.read_bytes())
+        archive.add("TRAILER!!!", 0)
+
+
+def with_modules(common, modules, target):
+    """What every machine has, and one kernel's modules: the kernel unpacks one archive after the
+    other."""
+    with open(target, "wb") as file:
+        with open(common, "rb") as first:
+            shutil.copyfileobj(first, file)
+        archive = Archive(file)
+        archive.add("modules", stat.S_IFDIR | 0o755)
+        for number, (name, content) in enumerate(modules.items()):
+            archive.add(f"modules/{number:02}-{name}.ko", stat.S_IFREG | 0o644, content)
         archive.add("TRAILER!!!", 0)

@@ -1,6 +1,7 @@
 """Debian's kernels: fetched with apt, unpacked into the cache, never installed."""
 
 import dataclasses
+import lzma
 import pathlib
 import re
 import subprocess
@@ -21,6 +22,31 @@ class Kernel:
     line: str
     package: str
     image: pathlib.Path
+    folder: pathlib.Path
+
+    def module(self, name):
+        """A module's own content."""
+        for path in self.folder.glob(f"lib/modules/*/kernel/**/{name}.ko*"):
+            packed = path.read_bytes()
+            return lzma.decompress(packed) if path.suffix == ".xz" else packed
+        raise Unusable(f"{self.package} has no module {name}")
+
+    def modules(self, names):
+        """Modules by name, each after those that it needs."""
+        found = {}
+
+        def add(name):
+            if name in found:
+                return
+            content = self.module(name)
+            needs = re.search(rb"\0depends=([^\0]*)\0", content)
+            for need in filter(None, needs[1].decode().split(",")):
+                add(need)
+            found[name] = content
+
+        for name in names:
+            add(name)
+        return found
 
 
 def output(*command, cwd=None):
@@ -61,4 +87,4 @@ def fetch(line, cache):
         archive.unlink()
         folder = unpacked.rename(cache / package)
     (image,) = (folder / "boot").glob("vmlinuz-*")
-    return Kernel(line, folder.name, image)
+    return Kernel(line, folder.name, image, folder)
