@@ -13,6 +13,7 @@ use underspan_model::{Stack, StackEnd};
 use underspan_symbols::{Incarnation, Kallsyms};
 use underspan_trackers::stack::{Ends, RawStack};
 
+mod haste;
 mod known;
 mod worker;
 

@@ -1,7 +1,6 @@
 //! The thread that looks up names.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -12,6 +11,7 @@ use underspan_symbols::{Incarnation, Kallsyms, Symbolizer};
 use underspan_trackers::stack::RawStack;
 
 use super::Named;
+use super::haste::Haste;
 
 /// Jobs that may wait,
 const QUEUE: usize = 8192;
@@ -53,6 +53,7 @@ pub(super) struct Worker {
     jobs: Option<SyncSender<Job>>,
     named: Receiver<Named>,
     waiting: Arc<Waiting>,
+    haste: Arc<Haste>,
 }
 
 /// What was given and did not come back yet.
@@ -68,14 +69,15 @@ impl Worker {
         let (jobs, todo) = sync_channel(QUEUE);
         let (done, named) = sync_channel(NAMED);
         let waiting = Arc::new(Waiting::default());
-        let shared = Arc::clone(&waiting);
+        let haste = Arc::new(Haste::default());
+        let (shared, hurried) = (Arc::clone(&waiting), Arc::clone(&haste));
         let thread = thread::Builder::new().name("symbols".into()).spawn(move || {
-            run(&todo, &done, &shared, Symbolizer::new(kernel));
+            run(&todo, &done, &shared, &hurried, Symbolizer::new(kernel));
         });
         if let Err(error) = &thread {
             tracing::error!("stacks get no names: their thread cannot be started: {error}");
         }
-        Worker { jobs: thread.is_ok().then_some(jobs), named, waiting }
+        Worker { jobs: thread.is_ok().then_some(jobs), named, waiting, haste }
     }
 
     /// Whether the job could be taken on.
@@ -90,7 +92,10 @@ impl Worker {
         self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.waiting.stacks.fetch_add(stacks, Ordering::Relaxed);
         match jobs.try_send(job) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.haste.given();
+                true
+            }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 self.waiting.stacks.fetch_sub(stacks, Ordering::Relaxed);
@@ -101,6 +106,7 @@ impl Worker {
 
     /// What is ready.
     pub(super) fn named(&self) -> Vec<Named> {
+        self.haste.look();
         self.named.try_iter().collect()
     }
 
@@ -127,15 +133,19 @@ fn run(
     jobs: &Receiver<Job>,
     done: &SyncSender<Named>,
     waiting: &Waiting,
+    haste: &Haste,
     mut symbolizer: Symbolizer,
 ) {
-    if let Err(error) = lower_priority() {
+    if let Err(error) = haste.begin() {
         tracing::debug!("names are looked up at ordinary priority: {error}");
     }
     let mut todo = VecDeque::new();
-    // Before each look-up, which may take long where a binary is new: what has come meanwhile may be
-    // of a process that ends before its turn comes.
-    while let Some(job) = next(jobs, &mut todo, |job| read_ahead(&mut symbolizer, job)) {
+    loop {
+        // Before each look-up, which may take long where a binary is new: what has come meanwhile may
+        // be of a process that ends before its turn comes.
+        let job = next(jobs, &mut todo, haste, |job| read_ahead(&mut symbolizer, job));
+        let Some(job) = job else { return };
+        haste.over();
         waiting.bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
         match job {
             Job::Name { id, at, process, stack } => {
@@ -156,9 +166,12 @@ fn run(
 fn next(
     jobs: &Receiver<Job>,
     todo: &mut VecDeque<Job>,
+    haste: &Haste,
     mut arrived: impl FnMut(&Job),
 ) -> Option<Job> {
     let first = if todo.is_empty() { Some(jobs.recv().ok()?) } else { None };
+    // From here on what is given may be met by the loop below or not: it counts as not.
+    haste.taken();
     for job in first.into_iter().chain(jobs.try_iter()) {
         arrived(&job);
         todo.push_back(job);
@@ -178,17 +191,4 @@ fn read_ahead(symbolizer: &mut Symbolizer, job: &Job) {
         Job::Forked { parent, child } => symbolizer.forked(*parent, *child),
         Job::Ended(_) => {}
     }
-}
-
-/// What is watched must not wait for a CPU because of this. Not the lowest priority: on a busy host the
-/// process would be gone before its turn came.
-fn lower_priority() -> io::Result<()> {
-    const NICE: i32 = 10;
-    let batch = libc::sched_param { sched_priority: 0 };
-    // SAFETY: both only change how the calling thread (0) is scheduled; `batch` outlives the call.
-    let failed = unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICE) != 0
-            || libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) != 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
