@@ -65,7 +65,7 @@ static __always_inline int is_enqueued(enum netstack_point point, struct sock *s
 	__u64 ns;
 
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (!socket_is_wanted(&at, sk) || !reader_is_wanted(sk))
+	if (!socket_is_wanted(&at, sk, false) || !reader_is_wanted(sk))
 		return 0;
 	ns = age(point, skb);
 	if (ns != UNKNOWN)
@@ -106,7 +106,7 @@ int BPF_PROG(netstack_tcp_recv_timestamp, struct msghdr *msg, struct sock *sk,
 	if (!current_is_wanted())
 		return 0;
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (!socket_is_wanted(&at, sk))
+	if (!socket_is_wanted(&at, sk, true))
 		return 0;
 	at.point = waited_for_gap(note_reader(sk), READ(struct tcp_sock, sk, copied_seq) - 1) ?
 			   NETSTACK_TCP_SOCKET_READ_AFTER_GAP :
@@ -130,7 +130,7 @@ int BPF_PROG(netstack_skb_consume_udp, struct sock *sk, struct sk_buff *skb, int
 		return 0;
 	at.ifindex = skb->skb_iif;
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (!socket_is_wanted(&at, sk))
+	if (!socket_is_wanted(&at, sk, true))
 		return 0;
 	note_reader(sk);
 	ns = age(at.point, skb);

@@ -249,7 +249,7 @@ int BPF_PROG(netstack_enqueued, struct sock *sk)
 		if (note)
 			note_first(note, sk);
 	}
-	if (!socket_is_wanted(&at, sk) || !reader_is_wanted(sk))
+	if (!socket_is_wanted(&at, sk, false) || !reader_is_wanted(sk))
 		return 0;
 	if (protocol == IPPROTO_TCP && here->segment_sk != (__u64)sk &&
 	    sk->__sk_common.skc_state != TCP_ESTABLISHED) {
@@ -286,7 +286,7 @@ int BPF_PROG(netstack_read, struct sk_buff *skb, int len)
 	if (!sk || sk->sk_protocol != IPPROTO_TCP || !current_is_wanted())
 		return 0;
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (!socket_is_wanted(&at, sk))
+	if (!socket_is_wanted(&at, sk, false))
 		return 0;
 	at.point = waited_for_gap(note_reader(sk), READ(struct tcp_skb_cb, &skb->cb, seq)) ?
 			   NETSTACK_TCP_SOCKET_READ_AFTER_GAP :
@@ -322,7 +322,7 @@ int BPF_PROG(netstack_datagram_read, struct sock *sk, int ret, int flags)
 	note_first(note, sk);
 
 	at.netns = sk->__sk_common.skc_net.net->ns.inum;
-	if (!current_is_wanted() || !socket_is_wanted(&at, sk))
+	if (!current_is_wanted() || !socket_is_wanted(&at, sk, true))
 		return 0;
 	note->wanted = netstack_config.filter_pids;
 	if (!stamp) {

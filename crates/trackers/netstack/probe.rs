@@ -49,8 +49,12 @@ pub struct Netstack {
     hooks: Vec<HookStatus>,
     watched: BTreeMap<u32, Watched>,
     interface_names: BTreeMap<(u32, u32), String>,
+    /// Those that were asked for and are there.
+    wanted_interfaces: BTreeMap<(u32, u32), String>,
     gone_pids: BTreeSet<u32>,
     cgroups: Cgroups,
+    /// Those that were asked for and are still there, by number.
+    wanted_cgroups: BTreeMap<u64, String>,
     clock: Option<netstack_clock>,
     looked_after: Instant,
     notices: Vec<String>,
@@ -88,13 +92,17 @@ impl Netstack {
         let cgroups = Cgroups::new();
         let config = configured(&options, &cgroups)?;
         let (object, functions, refused) = load(&btf, &config)?;
+        let wanted = config.cgroups.iter().map(|cgroup| cgroup.id);
+        let wanted_cgroups = wanted.zip(options.cgroups.iter().cloned()).collect();
 
         let mut netstack = Netstack {
             functions,
             watched: BTreeMap::new(),
             interface_names: BTreeMap::new(),
+            wanted_interfaces: BTreeMap::new(),
             gone_pids: BTreeSet::new(),
             cgroups,
+            wanted_cgroups,
             clock: None,
             looked_after: Instant::now(),
             notices: Vec::new(),
@@ -298,23 +306,24 @@ impl Netstack {
     }
 
     /// The numbers of the interfaces that were asked for.
-    fn find_interfaces(&self) -> Result<()> {
-        for name in &self.options.interfaces {
+    fn find_interfaces(&mut self) -> Result<()> {
+        for name in self.options.interfaces.clone() {
             let mut found = false;
             let mut known = BTreeSet::new();
             for namespace in self.known_namespaces() {
-                match namespace.interface_index(name) {
+                match namespace.interface_index(&name) {
                     None => known.extend(namespace.interfaces().into_values()),
                     Some(ifindex) => {
                         found = true;
                         let key = netstack_interface { netns: namespace.inode, ifindex };
                         self.put("interfaces", record::bytes_of(&key))?;
+                        self.wanted_interfaces.insert((namespace.inode, ifindex), name.clone());
                     }
                 }
             }
             if !found {
                 let known = known.into_iter().collect::<Vec<_>>().join(", ");
-                return Err(Error::Interface { name: name.clone(), known });
+                return Err(Error::Interface { name, known });
             }
         }
         Ok(())
@@ -411,6 +420,15 @@ impl Netstack {
                 self.notices.push(format!("process {pid} has ended"));
             }
         }
+        // One that is made anew under the same name has another number.
+        self.wanted_cgroups.retain(|id, name| {
+            let is_there = self.cgroups.is_there(*id);
+            if !is_there {
+                let notice = format!("cgroup {name} has gone; if it is made anew, start again");
+                self.notices.push(notice);
+            }
+            is_there
+        });
         self.look_after_interfaces()
     }
 
@@ -419,7 +437,6 @@ impl Netstack {
         if self.options.interfaces.is_empty() {
             return Ok(());
         }
-        let interfaces = map(&self.object, "interfaces")?;
         let mut now = BTreeMap::new();
         for namespace in self.known_namespaces() {
             for (ifindex, name) in namespace.interfaces() {
@@ -428,17 +445,18 @@ impl Netstack {
                 }
             }
         }
-        for bytes in interfaces.keys().collect::<Vec<_>>() {
-            let Some(key) = record::from_bytes::<netstack_interface>(&bytes) else { continue };
-            if now.remove(&(key.netns, key.ifindex)).is_none() {
-                let _ = interfaces.delete(&bytes);
-                self.notices.push(format!("interface {} has gone", key.ifindex));
-            }
+        let before = std::mem::take(&mut self.wanted_interfaces);
+        for ((netns, ifindex), name) in before.iter().filter(|(key, _)| !now.contains_key(key)) {
+            let key = netstack_interface { netns: *netns, ifindex: *ifindex };
+            let _ = map(&self.object, "interfaces")?.delete(record::bytes_of(&key));
+            self.notices.push(format!("interface {name} ({ifindex}) has gone"));
         }
-        for ((netns, ifindex), name) in now {
-            self.put("interfaces", record::bytes_of(&netstack_interface { netns, ifindex }))?;
+        for ((netns, ifindex), name) in now.iter().filter(|(key, _)| !before.contains_key(key)) {
+            let key = netstack_interface { netns: *netns, ifindex: *ifindex };
+            self.put("interfaces", record::bytes_of(&key))?;
             self.notices.push(format!("interface {name} ({ifindex}) is there"));
         }
+        self.wanted_interfaces = now;
         Ok(())
     }
 

@@ -238,12 +238,15 @@ static __always_inline __u32 waiting(const struct sock *sk)
 	return count;
 }
 
-/* Notes the socket's cgroup; whether it, its queue and the packet's place were asked for. */
-static __always_inline bool socket_is_wanted(struct sighting *at, const struct sock *sk)
+/*
+ * Notes the socket's cgroup; whether it, its queue and the packet's place were asked for. `taken`: the
+ * packet, which waited too, is not in the queue any more.
+ */
+static __always_inline bool socket_is_wanted(struct sighting *at, const struct sock *sk, bool taken)
 {
 	if (!place_is_wanted(at))
 		return false;
-	if (netstack_config.min_queue && waiting(sk) < netstack_config.min_queue)
+	if (netstack_config.min_queue && waiting(sk) + taken < netstack_config.min_queue)
 		return false;
 	if (needs_cgroup()) {
 		struct cgroup *cgroup = READ(struct sock, sk, sk_cgrp_data.cgroup);

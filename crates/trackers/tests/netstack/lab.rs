@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
-use underspan_trackers::netstack::{Histogram, Netstack, Options, Point, Scope};
+use underspan_trackers::netstack::{Error, Histogram, Netstack, Options, Point, Scope};
 
 /// The namespaces go when it is dropped.
 pub(crate) struct Lab {
@@ -54,35 +54,78 @@ impl Lab {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = |end: &str| format!("usn{}-{number}{end}", std::process::id());
         let lab = Lab { receiver: name("r"), sender: name("s"), _turn: turn };
-        for (name, host) in [(&lab.receiver, 2), (&lab.sender, 1)] {
+        for name in [&lab.receiver, &lab.sender] {
             run("ip", &format!("netns add {name}"));
-            if host == 1 {
-                let peer = &lab.receiver;
-                run(
-                    "ip",
-                    &format!("-n {name} link add wire type veth peer name wire netns {peer}"),
-                );
-            }
+            run("ip", &format!("-n {name} link set lo up"));
         }
-        for (name, host) in [(&lab.receiver, 2), (&lab.sender, 1)] {
+        lab.join();
+        lab
+    }
+
+    /// Lays the wire.
+    pub(crate) fn join(&self) {
+        let link = format!("-n {} link add wire type veth", self.sender);
+        run("ip", &format!("{link} peer name wire netns {}", self.receiver));
+        for (name, host) in [(&self.receiver, 2), (&self.sender, 1)] {
             run("ip", &format!("-n {name} addr add 10.78.0.{host}/24 dev wire"));
             run("ip", &format!("-n {name} addr add fd78::{host}/64 dev wire nodad"));
             run("ip", &format!("-n {name} link set wire up"));
-            run("ip", &format!("-n {name} link set lo up"));
         }
-        lab
+    }
+
+    /// Takes it away, interfaces and all.
+    pub(crate) fn cut(&self) {
+        run("ip", &format!("-n {} link delete wire", self.receiver));
+    }
+
+    /// Ends the receiving namespace, as far as its name goes.
+    pub(crate) fn end_receiver(&self) {
+        run("ip", &format!("netns delete {}", self.receiver));
+    }
+
+    pub(crate) fn sender_has_wire(&self) -> bool {
+        let show = format!("-n {} link show wire", self.sender);
+        let shown = Command::new("ip").args(show.split(' ')).output().unwrap();
+        shown.status.success()
+    }
+
+    /// Packets within the receiving namespace.
+    pub(crate) fn loopback(&self) {
+        Lab::within(&self.receiver, || {
+            let (from, to) = ("127.0.0.1:0", UdpSocket::bind("127.0.0.1:0").unwrap());
+            let from = UdpSocket::bind(from).unwrap();
+            for _ in 0..10 {
+                from.send_to(b"to itself", to.local_addr().unwrap()).unwrap();
+                to.recv(&mut [0; 9]).unwrap();
+            }
+        });
+    }
+
+    /// A socket of the sender's that listens.
+    pub(crate) fn listener(&self) -> TcpListener {
+        Lab::within(&self.sender, || TcpListener::bind("10.78.0.1:0").unwrap())
     }
 
     /// Histograms of what the receiving namespace gets.
     pub(crate) fn watch(&self, options: Options) -> Watch {
-        let scope = Scope::Namespaces(vec![PathBuf::from(&self.receiver)]);
-        let netstack = Netstack::open(Options { scope, ..options })
+        let netstack = self.open(options);
+        let netstack = netstack
             .unwrap_or_else(|error| panic!("these tests load BPF programs and need root: {error}"));
         // The kernel begins to stamp packets a little later.
         std::thread::sleep(Duration::from_millis(50));
         let mut watch = Watch { netstack, before: Vec::new() };
         watch.news();
         watch
+    }
+
+    /// Why it cannot be.
+    pub(crate) fn try_watch(&self, options: Options) -> Result<(), String> {
+        self.open(options).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn open(&self, options: Options) -> Result<Netstack, Error> {
+        let scope = Scope::Namespaces(vec![PathBuf::from(&self.receiver)]);
+        Netstack::open(Options { scope, ..options })
     }
 
     fn within<T: Send>(name: &str, what: impl FnOnce() -> T + Send) -> T {
@@ -156,6 +199,22 @@ impl Watch {
         let new = after.iter().map(since).filter(|new| new.count() > 0).collect();
         self.before = after;
         new
+    }
+
+    /// Waits until it is said what happened.
+    #[track_caller]
+    pub(crate) fn notice(&mut self, what: &str) -> String {
+        let give_up = Instant::now() + Duration::from_secs(10);
+        let mut said = Vec::new();
+        loop {
+            self.netstack.refresh().unwrap();
+            said.extend(self.netstack.take_notices());
+            if let Some(notice) = said.iter().find(|notice| notice.contains(what)) {
+                return notice.clone();
+            }
+            assert!(Instant::now() < give_up, "nothing {what}: {said:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     pub(crate) fn lost(&self) -> Vec<(&'static str, u64)> {

@@ -4,6 +4,9 @@
 // Everything here is test code; clippy knows only functions marked `#[test]` as such.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clock;
+mod filters;
 mod lab;
+mod reader;
 mod stages;
 mod stamps;
