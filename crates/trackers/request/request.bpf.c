@@ -216,19 +216,30 @@ int BPF_PROG(request_recv_unix, struct socket *socket, void *msg, unsigned long 
 	return received_on(socket, ret, flags);
 }
 
-/* The first bytes of an answer. */
-static __always_inline void answered(struct conn *c, int ret)
+/* "HTTP/1.1 100 Continue" and its like come before the answer; 101 is one. */
+static __always_inline bool is_interim(const char *answer)
+{
+	return answer[0] == 'H' && answer[4] == '/' && answer[5] == '1' && answer[9] == '1' &&
+	       answer[10] == '0' && answer[11] != '1';
+}
+
+/* The first bytes of an answer; false if they are none of it. */
+static __always_inline bool answered(struct conn *c, int ret)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &c->tid);
 	struct user_buffers buffers = {};
 
+	user_buffers(&buffers, ret);
+	if (ret >= ANSWER_HEAD && buffers.at[0].len >= ANSWER_HEAD &&
+	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffers.at[0].base)) {
+		if (is_interim(c->answer))
+			return false;
+		c->answer_len = ANSWER_HEAD;
+	}
 	if (t && t->born == c->born && t->open_requests)
 		t->open_requests--;
 	c->phase = PHASE_SENT;
-	user_buffers(&buffers, ret);
-	if (ret >= ANSWER_HEAD && buffers.at[0].len >= ANSWER_HEAD &&
-	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffers.at[0].base))
-		c->answer_len = ANSWER_HEAD;
+	return true;
 }
 
 static __always_inline void sent(struct sock *sk, int ret)
@@ -246,8 +257,8 @@ static __always_inline void sent(struct sock *sk, int ret)
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	if (c->phase == PHASE_READ)
-		answered(c, ret);
+	if (c->phase == PHASE_READ && !answered(c, ret))
+		return;
 	c->bytes_out += ret;
 	c->sent = now;
 	c->sent_tid = bpf_get_current_pid_tgid();

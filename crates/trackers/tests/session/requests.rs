@@ -1,12 +1,13 @@
 //! Windows of requests to a real server, over TCP and over a Unix socket.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::support::Row;
+use crate::tcp::cost::{counts, print, statistics};
 use crate::watcher::Watcher;
 use crate::workload::Workload;
 
@@ -279,6 +280,37 @@ fn a_head_in_pieces() {
     watcher.assert_nothing_lost();
 }
 
+/// Asked for by clients that send much: the head, leave to go on, the body, the answer.
+#[test]
+fn an_interim_answer_is_none() {
+    let mut watcher = Watcher::new();
+    watcher.watch(std::process::id());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let head = b"POST /upload HTTP/1.1\r\nExpect: 100-continue\r\n\r\n";
+    let body = [b'A'; 5_000];
+    let (leave, answer) =
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n");
+    let pass = |from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]| {
+        from.write_all(bytes).unwrap();
+        to.read_exact(&mut vec![0; bytes.len()]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    pass(&mut client, &mut server, head);
+    pass(&mut server, &mut client, leave);
+    pass(&mut client, &mut server, &body);
+    pass(&mut server, &mut client, answer);
+    drop((client, server));
+    let row = watcher.row("requests", |row| row.text("method") == "POST");
+    assert_eq!((row.text("path"), row.u64("status")), ("/upload", 201));
+    assert_eq!(row.u64("bytes_in"), (head.len() + body.len()) as u64);
+    assert_eq!(row.u64("bytes_out"), answer.len() as u64);
+    assert!((60 * MS..200 * MS).contains(&row.u64("handler_ns")), "{row:?}");
+    watcher.drain();
+    assert_eq!(watcher.rows.iter().filter(|row| row.table == "requests").count(), 1);
+}
+
 /// More pieces than are looked at: the beginning still counts, and nothing else does.
 #[test]
 fn a_head_byte_by_byte() {
@@ -345,4 +377,49 @@ fn a_client_that_resets_before_the_answer() {
     assert_eq!((row.text("end"), row.u64("status")), ("reset", 0));
     assert_eq!((row.u64("bytes_out"), row.u64("sent_tid")), (0, 0));
     assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+}
+
+/// Requests one after the other on one connection of this process to itself, each head in these pieces.
+fn load(requests: u32, pieces: &[&[u8]]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    for _ in 0..requests {
+        for piece in pieces {
+            client.write_all(piece).unwrap();
+            server.read_exact(&mut vec![0; piece.len()]).unwrap();
+        }
+        server.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        client.read_exact(&mut [0; 27]).unwrap();
+    }
+}
+
+/// By the kernel's own count. Prints; asks for a quiet machine:
+/// `sudo -E cargo test -p underspan-trackers --test session requests::cost -- --ignored --nocapture`
+#[test]
+#[ignore = "it measures"]
+fn cost() {
+    let _statistics = statistics();
+    let head = format!("GET /orders/17 HTTP/1.1\r\nHost: shop\r\nCookie: {}\r\n", "c".repeat(400));
+    let whole = format!("{head}\r\n");
+    let loads: [(&str, bool, &[&[u8]]); 3] = [
+        ("not watched", false, &[whole.as_bytes()]),
+        ("whole heads", true, &[whole.as_bytes()]),
+        ("heads in two pieces", true, &[head.as_bytes(), b"\r\n"]),
+    ];
+    for (what, watched, pieces) in loads {
+        let mut watcher = Watcher::new();
+        if watched {
+            watcher.watch(std::process::id());
+        }
+        let before = counts(&watcher, "request_");
+        for _ in 0..10 {
+            load(2_000, pieces);
+            watcher.drain();
+        }
+        println!("{what}:");
+        print(&before, &counts(&watcher, "request_"));
+    }
 }

@@ -10,8 +10,8 @@ use super::wire::{Family, Wire};
 use super::{connect, connected, listen};
 use crate::watcher::Watcher;
 
-/// How often each program of these trackers ran, and for how long. Nanoseconds.
-fn counts(watcher: &Watcher) -> BTreeMap<String, [u64; 2]> {
+/// How often each program whose name begins so ran, and for how long. Nanoseconds.
+pub(crate) fn counts(watcher: &Watcher, prefix: &str) -> BTreeMap<String, [u64; 2]> {
     let mut counts = BTreeMap::new();
     watcher.session.each_program(|name, fd| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
@@ -20,7 +20,7 @@ fn counts(watcher: &Watcher) -> BTreeMap<String, [u64; 2]> {
             let value = info.lines().find_map(|line| line.strip_prefix(what)).unwrap();
             value.trim().parse().unwrap()
         };
-        if name.starts_with("tcp_") {
+        if name.starts_with(prefix) {
             counts.insert(name.to_owned(), [number("run_cnt:"), number("run_time_ns:")]);
         }
     });
@@ -55,14 +55,27 @@ fn load(wire: &Wire) {
     drop(connect(wire, to));
 }
 
-#[test]
-#[ignore = "it measures"]
-fn of_each_program() {
+/// The kernel counts until this is dropped.
+pub(crate) fn statistics() -> OwnedFd {
     // SAFETY: it makes a descriptor, and takes a number.
     let statistics = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(statistics >= 0, "the kernel counts");
     // SAFETY: it was just made, and is nobody else's.
-    let _statistics = unsafe { OwnedFd::from_raw_fd(statistics) };
+    unsafe { OwnedFd::from_raw_fd(statistics) }
+}
+
+/// Prints what each program cost since `before`.
+pub(crate) fn print(before: &BTreeMap<String, [u64; 2]>, after: &BTreeMap<String, [u64; 2]>) {
+    for (name, [runs, ns]) in after {
+        let [runs, ns] = [runs - before[name][0], ns - before[name][1]];
+        println!("{name:26} {runs:8} times, {:6.0} ns each", ns as f64 / runs.max(1) as f64);
+    }
+}
+
+#[test]
+#[ignore = "it measures"]
+fn of_each_program() {
+    let _statistics = statistics();
     for watched in [false, true] {
         let mut watcher = Watcher::new();
         let wire = Wire::new();
@@ -72,13 +85,10 @@ fn of_each_program() {
         if watched {
             watcher.watch(std::process::id());
         }
-        let before = counts(&watcher);
+        let before = counts(&watcher, "tcp_");
         load(&wire);
         watcher.drain();
         println!("watched: {watched}");
-        for (name, [runs, ns]) in counts(&watcher) {
-            let [runs, ns] = [runs - before[&name][0], ns - before[&name][1]];
-            println!("{name:26} {runs:8} times, {:6.0} ns each", ns as f64 / runs.max(1) as f64);
-        }
+        print(&before, &counts(&watcher, "tcp_"));
     }
 }

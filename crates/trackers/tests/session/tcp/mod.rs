@@ -3,7 +3,7 @@
 
 mod accept;
 mod connect;
-mod cost;
+pub(crate) mod cost;
 mod delay;
 mod drops;
 mod loss;
