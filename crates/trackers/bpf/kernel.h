@@ -22,6 +22,7 @@ struct pt_regs {
 };
 
 struct thread_struct {
+	unsigned long sp; /* in the kernel, of a thread that is not running */
 	unsigned long fsbase;
 };
 

@@ -20,13 +20,14 @@ struct wait {
 	__u64 sock;	 /* the kernel's struct sock, while the thread is blocked on it */
 	__s32 syscall;	 /* number, -1 if none was in progress */
 	__s32 fd;
+	__u32 futex_op;
 	__u32 holder;	  /* of the GIL, when the sleep began; 0 if not known */
 	__u32 waker_tgid; /* 0: an interrupt */
 	__u32 waker_tid;
 	__u8 state; /* what the thread was blocked on; outlives the wake-up */
 	__u8 gil;   /* the futex is the GIL's */
 	__u8 early; /* taken for woken before it had left the CPU; see ledger_waking() */
-	__u8 _pad;
+	__u8 ready; /* what it was between wake-up and CPU: runnable or throttled */
 	char waker_comm[COMM_LEN];
 };
 
@@ -38,6 +39,7 @@ struct gil_wait {
 	__u64 runnable_ns;
 	__u64 slept;	 /* off the CPU, altogether */
 	__u64 sequence;	 /* of its sample, 0: none yet */
+	__u64 asleep_as; /* the sample whose stack in the kernel is also this one's */
 	__u64 holder_ns; /* how long the holder was seen holding it */
 	__u64 holder_weight;
 	__u32 holder;	 /* by weighted majority over the sleeps */
@@ -56,7 +58,12 @@ struct gil_place {
 	__u32 _pad;
 };
 
-/* What of a thread's waiting becomes a sample (offcpu/sample.bpf.h). */
+/* Nanoseconds that a sample stands for, of each of the states that its wait consists of. */
+struct weights {
+	__u64 state, gc, ready;
+};
+
+/* What of a thread's waiting becomes a sample (offcpu/sample.bpf.c). */
 struct sampling {
 	struct {
 		__s32 carried; /* short stretches since the present period of the string began */
@@ -64,8 +71,24 @@ struct sampling {
 	} of[STATES];
 	__u32 phase;
 	__u32 _pad;
-	__u64 sequence; /* of the newest sample, 0: none */
+	struct weights weights; /* of the newest sample */
+	__u64 sequence;		/* its number, 0: there was none */
 	__u64 due;	/* of the oldest sample that has no stack in user mode yet, 0: all have */
+};
+
+/* What is compared of a sleeping thread's stack in the kernel: so many frames, innermost first, that lie
+ * in so many words. */
+#define ASLEEP_FRAMES 8
+#define ASLEEP_WORDS 64
+
+/* Where in the kernel the thread slept when it was last written down (offcpu/asleep.bpf.h). */
+struct asleep {
+	__u64 sequence; /* of the sample that told; 0: none did */
+	__u64 sp;
+	__u64 address[ASLEEP_FRAMES]; /* return addresses, */
+	__u8 slot[ASLEEP_FRAMES];     /* and in which words above the stack pointer they stand */
+	__s32 syscall;
+	__u32 frames;
 };
 
 /*
@@ -90,6 +113,7 @@ struct thread {
 	struct gil_wait gil;
 	__u64 born;	  /* where the ledger began */
 	__u64 gc_before;  /* the process's collection time when the current GIL sleep began */
+	struct asleep asleep;
 	__u64 shared_at;  /* when it last read a request while another was open */
 	__u32 early_tgid; /* who woke it then, 0: an interrupt */
 	__u32 early_tid;

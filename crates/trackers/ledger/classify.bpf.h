@@ -196,6 +196,7 @@ static __always_inline __u8 classify(struct thread *t, struct task_struct *task,
 	case SYS_futex:
 	case SYS_futex_wait:
 		w->futex = regs->di;
+		w->futex_op = regs->si;
 		return classify_futex(t, now, current);
 	case SYS_futex_waitv:
 	case SYS_flock:

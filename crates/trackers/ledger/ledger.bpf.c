@@ -135,8 +135,6 @@ static __always_inline void fill_instead(struct wait_event *e, struct task_struc
 	__u32 zero = 0;
 	struct long_run *run = bpf_map_lookup_elem(&long_runs, &zero);
 
-	if (!last)
-		return;
 	if (run && run->ended > ready && (!last->pid || ran_for(last) * 10 < now - ready)) {
 		e->instead_tgid = run->tgid;
 		e->instead_tid = run->tid;
@@ -167,13 +165,24 @@ static __always_inline void fill_ends_of_wait(struct wait_event *e, struct sock 
 	}
 }
 
-static __always_inline void emit_wait(struct thread *t, struct task_struct *instead, __u64 now)
+/*
+ * The thread's wait is over, and long enough for a row. `displaced`: the current thread is the one that had
+ * the CPU until now; else nobody knows who had.
+ *
+ * This and others are global functions: they are verified once, and not on every way that leads to them.
+ */
+int emit_wait(__u32 tid, __u32 displaced, __u64 now)
 {
-	struct wait_event *e = reserve(TRACKER_LEDGER, sizeof(*e));
-	struct wait *w = &t->wait;
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	struct wait_event *e;
+	struct wait *w;
 
+	if (!t)
+		return 0;
+	w = &t->wait;
+	e = reserve(TRACKER_LEDGER, sizeof(*e));
 	if (!e)
-		return;
+		return 0;
 	__builtin_memset(e, 0, sizeof(*e));
 	fill_header(&e->h, EVENT_WAIT, t, w->start);
 	e->duration = now - w->start;
@@ -187,36 +196,35 @@ static __always_inline void emit_wait(struct thread *t, struct task_struct *inst
 	e->waker_tgid = w->waker_tgid;
 	e->waker_tid = w->waker_tid;
 	__builtin_memcpy(e->waker_comm, w->waker_comm, COMM_LEN);
-	fill_instead(e, instead, w->woken ? w->woken : w->start, now);
+	if (displaced)
+		fill_instead(e, bpf_get_current_task_btf(), w->woken ? w->woken : w->start, now);
 	e->state = w->state;
 	fill_ends_of_wait(e, (struct sock *)w->sock);
 	submit(e);
+	return 0;
 }
 
-static __always_inline void end_wait(struct thread *t, struct task_struct *task, struct task_struct *instead,
-				     __u64 now)
+static __always_inline void end_wait(struct thread *t, struct task_struct *task, bool displaced, __u64 now)
 {
 	struct wait *w = &t->wait;
 
+	w->ready = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
 	settle_ready(t, task, now);
 	settle(t, now);
 	t->state = on_cpu_state(t);
 	if (w->gil)
 		gil_sleep_end(t, now);
 	else if (w->start && now - w->start >= config.wait_threshold_ns)
-		emit_wait(t, instead, now);
+		emit_wait(t->tid, displaced, now);
 	if (t->loop_kind && w->state == STATE_POLL_WAIT)
 		loop_wait_ended(t, now);
 }
 
-static __always_inline void enter_cpu(struct thread *t, struct task_struct *task,
-				      struct task_struct *instead, __u64 now)
+static __always_inline void enter_cpu(struct thread *t, struct task_struct *task, __u64 now)
 {
-	__u8 ready_state = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
-
-	end_wait(t, task, instead, now);
+	end_wait(t, task, true, now);
 	if (config.off_cpu_period_ns && t->wait.start)
-		off_cpu_end(t, task, ready_state, now);
+		off_cpu_end(t, task, now);
 }
 
 /*
@@ -224,8 +232,6 @@ static __always_inline void enter_cpu(struct thread *t, struct task_struct *task
  * is in the scheduler's own accounts: exactly when it leaves its CPU, else up to the last tick. Who had the
  * CPU before is not known, and its stack is another by now: the wait gets its row, and its sample says that
  * the stack was missed.
- *
- * A global function: it is verified once, and other trackers' programs call it.
  */
 int arrive_untold(__u64 now)
 {
@@ -233,16 +239,14 @@ int arrive_untold(__u64 now)
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	__u64 ran = ran_for(task);
-	__u8 ready;
 
 	if (!t || is_on_cpu(t->state))
 		return 0;
-	ready = t->state == STATE_THROTTLED ? STATE_THROTTLED : STATE_RUNNABLE;
 	now = ran < now - t->since ? now - ran : t->since;
 	count_lost(TRACKER_LEDGER, LOST_UNTOLD);
-	end_wait(t, task, NULL, now);
+	end_wait(t, task, false, now);
 	if (config.off_cpu_period_ns && t->wait.start)
-		off_cpu_untold(t, task, ready, now);
+		off_cpu_untold(t, now);
 	return 0;
 }
 
@@ -295,7 +299,7 @@ int BPF_PROG(ledger_switch, bool preempt, struct task_struct *prev, struct task_
 	if (leaves)
 		leave_cpu(leaves, prev, preempt, prev_state, now);
 	if (enters)
-		enter_cpu(enters, next, prev, now);
+		enter_cpu(enters, next, now);
 	return 0;
 }
 

@@ -25,6 +25,7 @@ pub(super) struct UserStack {
 pub(super) struct Sample {
     arrived: u64,
     pub(super) event: Option<off_cpu_event>,
+    /// Known with the record.
     pub(super) kernel: Option<RawStack>,
     pub(super) user: Option<UserStack>,
 }
@@ -41,6 +42,9 @@ type Key = (u32, u64);
 #[derive(Debug, Default)]
 pub(super) struct Join {
     samples: BTreeMap<Key, Sample>,
+    /// Where in the kernel each thread slept when it was last told, and of which sample. Later ones
+    /// refer to it.
+    asleep: HashMap<u32, (u64, RawStack)>,
     /// By the sleeper and the low half of its sample's sequence.
     wakers: HashMap<(u32, u32), Waker>,
     now: u64,
@@ -54,15 +58,19 @@ impl Join {
 
     /// The record. Returned if it need not wait.
     pub(super) fn event(&mut self, event: off_cpu_event) -> Option<Sample> {
-        let key = (event.h.tid, event.sequence);
+        let tid = event.h.tid;
+        let key = (tid, event.sequence);
+        let told = self.asleep.get(&tid).filter(|(sequence, _)| *sequence == event.asleep_as);
+        let kernel = told.map(|(_, stack)| stack.clone());
         let sample = self.sample(key);
         sample.event = Some(event);
+        sample.kernel = kernel;
         if sample.user.is_some() { self.samples.remove(&key) } else { None }
     }
 
-    /// The kernel's part.
+    /// The kernel's part. It comes before the record.
     pub(super) fn kernel(&mut self, tid: u32, sequence: u64, stack: RawStack) {
-        self.sample((tid, sequence)).kernel = Some(stack);
+        self.asleep.insert(tid, (sequence, stack));
     }
 
     /// The part in user mode, of all waits since the thread was there before. Returns those that are
@@ -99,6 +107,7 @@ impl Join {
 
     /// The samples of a thread that is gone.
     pub(super) fn ended(&mut self, tid: u32) -> Vec<Sample> {
+        self.asleep.remove(&tid);
         let keys: Vec<_> =
             self.samples.range((tid, 0)..=(tid, u64::MAX)).map(|(key, _)| *key).collect();
         keys.iter().filter_map(|key| self.samples.remove(key)).collect()

@@ -7,7 +7,7 @@ use crate::rows::columns;
 use crate::{Attach, Decoder, Hook, Program, Tracker};
 
 /// Waits with their stacks. Which waits become samples is decided in the ledger's program
-/// (`sample.bpf.h`); a program of its own takes the stack in user mode.
+/// (`sample.bpf.c`); a program of its own takes the stack in user mode.
 pub struct OffCpuTracker;
 
 const HOOKS: &[Hook] = &[

@@ -11,6 +11,7 @@
 struct off_cpu_event {
 	struct event_header h; /* time: when the thread left the CPU */
 	__u64 sequence;	       /* grows with each of the thread's samples */
+	__u64 asleep_as;       /* which sample's stack in the kernel is also this one's; mostly an earlier one's */
 	__u64 duration;	       /* until it was back on a CPU */
 	__u64 runnable;	       /* the last part, after it was woken */
 	__u64 gc_ns;	       /* of a wait for the GIL: a sibling collected */

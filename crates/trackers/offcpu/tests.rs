@@ -22,6 +22,7 @@ fn wait() -> off_cpu_event {
     off_cpu_event {
         h: header(event_kind::EVENT_OFF_CPU, 5_007, 10_000),
         sequence: 77,
+        asleep_as: 77,
         duration: 25_000_000,
         runnable: 5_000_000,
         weight: 20_000_000,
@@ -245,6 +246,30 @@ fn locks_are_told_apart_by_how_and_where_they_are_waited_for() {
 }
 
 #[test]
+fn a_sample_may_have_slept_where_an_earlier_one_did() {
+    let mut bench = Bench::new();
+    let like =
+        |sequence, asleep_as| bytes_of(&off_cpu_event { sequence, asleep_as, ..wait() }).to_vec();
+    let kernel = |bench: &Bench, row: &Row| {
+        bench.context.stacks[row.u64("stack_id") as usize - 1].ends.kernel
+    };
+    let rows = bench.events(&[asleep(77), like(77, 77), after_wait(77)]);
+    assert_eq!(kernel(&bench, &rows[0]), StackEnd::Complete);
+    let rows = bench.events(&[like(78, 77), after_wait(78)]);
+    let stack = &bench.context.stacks[rows[0].u64("stack_id") as usize - 1];
+    assert_eq!(stack.kernel, [0xffff_0001, 0xffff_0002]);
+    // The one that it refers to was lost, or is another's by now.
+    let rows = bench.events(&[like(79, 76), after_wait(79)]);
+    assert_eq!(kernel(&bench, &rows[0]), StackEnd::Missed);
+    let exit = thread_exit_event {
+        h: header(event_kind::EVENT_THREAD_EXIT, 5_007, 40_000),
+        ..thread_exit_event::default()
+    };
+    let rows = bench.events(&[bytes_of(&exit).to_vec(), like(80, 77), after_wait(80)]);
+    assert_eq!(kernel(&bench, &rows[0]), StackEnd::Missed);
+}
+
+#[test]
 fn a_sample_waits_for_its_stack_and_not_for_ever() {
     let mut bench = Bench::new();
     bench.tick(SECOND);
@@ -283,7 +308,8 @@ fn the_end_of_a_thread_or_of_the_agent_is_the_end_of_waiting() {
 
 #[test]
 fn waits_within_one_stay_in_the_kernel_share_their_stack() {
-    let event = |sequence| bytes_of(&off_cpu_event { sequence, ..wait() }).to_vec();
+    let event =
+        |sequence| bytes_of(&off_cpu_event { sequence, asleep_as: sequence, ..wait() }).to_vec();
     let mut stack = after_wait(79);
     let at = std::mem::offset_of!(stack_event, oldest);
     stack[at..at + 8].copy_from_slice(&78u64.to_ne_bytes());

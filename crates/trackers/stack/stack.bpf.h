@@ -34,6 +34,18 @@ STACKS struct {
 	__type(value, __u32); /* tid */
 } stack_due SEC(".maps");
 
+/* What lies above a sleeping thread's stack pointer in the kernel (offcpu/asleep.bpf.h). */
+struct asleep_words {
+	__u64 at[ASLEEP_WORDS];
+};
+
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct asleep_words);
+} asleep_words SEC(".maps");
+
 static __always_inline void ask_for_stack(const struct thread *t)
 {
 	__u32 zero = 0, *due = bpf_map_lookup_elem(&stack_due, &zero);
@@ -88,18 +100,22 @@ static __always_inline void stack_user(struct stack_scratch *s)
 	s->e.python_end = walk_python(s, task);
 }
 
-static __always_inline void stack_send(struct stack_scratch *s, enum event_kind kind, enum tracker_id tracker)
+/* False: it is lost. */
+static __always_inline bool stack_send(struct stack_scratch *s, enum event_kind kind, enum tracker_id tracker)
 {
 	__u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
 	__u64 used = s->used;
 
 	barrier_var(used);
 	if (used > STACK_WORDS)
-		return;
+		return false;
 	s->e.h.kind = kind;
 	if (bpf_ringbuf_output(&events, s, sizeof(s->e) + used * sizeof(__u64),
-			       waiting > WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+			       waiting > WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)) {
 		count_lost(tracker, LOST_RING_FULL);
+		return false;
+	}
+	return true;
 }
 
 /* The current thread's stack in user mode. `sequence`: see struct stack_event. */

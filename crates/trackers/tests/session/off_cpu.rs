@@ -52,6 +52,19 @@ fn waits_shorter_than_the_period_add_up() {
     let (rows, ledger) = play(&mut watcher, &mut workload, "many-short");
     assert_weights(&rows, &ledger, State::Sleep, 1_200_000_000);
     assert_weights(&rows, &ledger, State::PollWait, 800_000_000);
+    // The thread sleeps in two places by turns, and each sample tells of the right one.
+    for (state, function) in [("sleep", "hrtimer_nanosleep"), ("poll_wait", "do_sys_poll")] {
+        let function = kernel_function(function);
+        let of = rows.iter().filter(|row| row.text("state") == state);
+        let stacks = of.map(|row| watcher.stack(row.u64("stack_id")));
+        let (missed, told): (Vec<_>, Vec<_>) =
+            stacks.partition(|stack| stack.ends.kernel == StackEnd::Missed);
+        assert!(missed.len() as u64 <= watcher.untold(), "{} are missing", missed.len());
+        for stack in told {
+            let there = stack.kernel.iter().any(|frame| function.contains(frame));
+            assert!(there, "{state}: {stack:x?} is not in {function:x?}");
+        }
+    }
     // Others may have had the CPU for longer.
     for row in rows.iter().filter(|row| row.u64("duration_ns") < PERIOD) {
         assert!(row.u64("weight_ns").is_multiple_of(PERIOD), "{row:?}");
@@ -123,6 +136,24 @@ fn a_wait_for_the_gil_is_one_sample_and_names_its_holder() {
     assert_eq!((row.u64("lock_addr"), row.text("lock_kind")), (gil, "gil"));
     assert_ne!(row.u64("stack_id"), 0);
     watcher.assert_nothing_lost();
+}
+
+/// Where a function of the kernel is: up to the next symbol.
+fn kernel_function(name: &str) -> Range<u64> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").expect("it can be read");
+    let mut addresses = Vec::new();
+    let mut start = None;
+    for line in symbols.lines() {
+        let mut words = line.split(' ');
+        let address = words.next().map(|word| u64::from_str_radix(word, 16).expect("an address"));
+        addresses.extend(address);
+        if words.nth(1) == Some(name) {
+            start = address;
+        }
+    }
+    let start = start.unwrap_or_else(|| panic!("the kernel has no {name}"));
+    let end = addresses.into_iter().filter(|address| *address > start).min().expect("a symbol");
+    start..end
 }
 
 /// Where a function of the workload is.
