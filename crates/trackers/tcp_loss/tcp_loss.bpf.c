@@ -165,8 +165,8 @@ static __always_inline void judge(struct tcp_stall *s, struct tcp_sock___tcp *tp
 }
 
 /*
- * The same of a SYN and a FIN, when the connection's state says that they are acknowledged: their
- * acknowledgements come by another way. The kernel has taken its own offset from the timestamp.
+ * The same when the connection's state says that all is acknowledged: a FIN's acknowledgement comes by
+ * another way. The kernel has taken its own offset from the timestamp.
  */
 static __always_inline void judge_at_change(struct tcp_stall *s, struct tcp_sock___tcp *tp)
 {
@@ -429,7 +429,8 @@ int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
 		return 0;
 	if (f->stall.kind) {
 		tp = tcp_sock(sk);
-		if (tp)
+		/* A server answers each SYN with the first one's timestamp, also if its answer was lost. */
+		if (tp && old != TCP_SYN_SENT)
 			judge_at_change(&f->stall, tp);
 		end_stall(sk, f);
 	}

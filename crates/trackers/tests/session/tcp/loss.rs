@@ -3,10 +3,10 @@
 use std::io::{Read as _, Write as _};
 use std::thread;
 
-use super::wire::{DATA, Family, Packet, SYN, Wire};
+use super::wire::{DATA, Family, Packet, SYN, SYN_ACK, Wire};
 use super::{
-    MS, assert_close, connect, connected, elapsed_since, listen, row, set_option, settle, talk,
-    watched,
+    MS, assert_close, connect, connected, elapsed_since, handshake, listen, row, set_option,
+    settle, talk, watched,
 };
 use crate::watcher::monotonic;
 
@@ -124,14 +124,16 @@ fn the_same_one_again_and_again_is_a_timeout_with_backoff() {
 }
 
 #[test]
-fn the_first_of_all_is_a_syn_retry() {
+fn the_first_of_all_or_its_answer_is_a_syn_retry() {
     let (mut watcher, wire) = watched();
-    for family in Family::BOTH {
+    let cases = Family::BOTH.into_iter().flat_map(|family| [(family, SYN), (family, SYN_ACK)]);
+    for (family, kind) in cases {
         let listener = listen(&wire, family);
-        wire.lose(&wire.client, SYN, 0, 1);
-        let start = monotonic();
+        let end = if kind == SYN { &wire.client } else { &wire.server };
+        wire.lose(end, kind, 0, 1);
+        let before = wire.sent(&wire.client).len();
         let client = connect(&wire, listener.local_addr().unwrap());
-        let took = elapsed_since(start);
+        let took = handshake(&wire, before);
         assert!(took > 900 * MS);
         let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
         assert_eq!((row.text("kind"), row.u64("retransmits")), ("syn_retry", 1));

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::support::Row;
 use crate::watcher::{Watcher, monotonic};
-use wire::{Family, Wire};
+use wire::{Family, Packet, Wire};
 
 const MS: u64 = 1_000_000;
 
@@ -42,6 +42,15 @@ fn assert_close(found: u64, expected: u64, what: &str) {
         found as f64 / 1e6,
         expected as f64 / 1e6
     );
+}
+
+/// From the first SYN of the client's until it said that it had an answer. A program learns of it later.
+fn handshake(wire: &Wire, before: usize) -> u64 {
+    let sent = wire.sent(&wire.client).split_off(before);
+    let is = |flags: u32| move |packet: &&Packet| packet.flags & 0x17 == flags;
+    let syn = sent.iter().find(is(0x02)).expect("a SYN").time;
+    let ack = sent.iter().find(|packet| packet.time > syn && is(0x10)(packet));
+    ack.expect("an acknowledgement").time - syn
 }
 
 /// So that the kernel knows how long a round trip is.

@@ -18,6 +18,7 @@ use super::relay::Relay;
 
 /// Kinds of segments, as in `wire.bpf.c`.
 pub(super) const SYN: u32 = 1;
+pub(super) const SYN_ACK: u32 = 2;
 pub(super) const DATA: u32 = 4;
 pub(super) const ACK: u32 = 8;
 
