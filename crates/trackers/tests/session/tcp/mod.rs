@@ -47,10 +47,11 @@ fn assert_close(found: u64, expected: u64, what: &str) {
 /// From the first SYN of the client's until it said that it had an answer. A program learns of it later.
 fn handshake(wire: &Wire, before: usize) -> u64 {
     let sent = wire.sent(&wire.client).split_off(before);
-    let is = |flags: u32| move |packet: &&Packet| packet.flags & 0x17 == flags;
-    let syn = sent.iter().find(is(0x02)).expect("a SYN").time;
-    let ack = sent.iter().find(|packet| packet.time > syn && is(0x10)(packet));
-    ack.expect("an acknowledgement").time - syn
+    let flags = |packet: &Packet| packet.flags & 0x17;
+    let syn = sent.iter().find(|packet| flags(packet) == 0x02).expect("a SYN");
+    let mut acks = sent.iter().filter(|packet| flags(packet) == 0x10);
+    let ack = acks.find(|packet| packet.seq == syn.seq.wrapping_add(1));
+    ack.expect("an acknowledgement").time - syn.time
 }
 
 /// So that the kernel knows how long a round trip is.

@@ -21,6 +21,7 @@ const LOOK_MS: i64 = 50;
 /// Stops when it is dropped.
 pub(super) struct Relay {
     delay: Arc<AtomicU64>,
+    latest: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -29,18 +30,25 @@ impl Relay {
     /// Carries frames between two interfaces of the namespace that the calling thread is in.
     pub(super) fn between(names: [&str; 2]) -> Self {
         let ends = names.map(|name| Arc::new(open(name)));
-        let (delay, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (delay, latest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
         let ways = [(0, 1), (1, 0)].map(|(from, to): (usize, usize)| {
             let (from, to) = (ends[from].clone(), ends[to].clone());
-            let (delay, stop) = (delay.clone(), stop.clone());
-            thread::spawn(move || carry(&from, &to, &delay, &stop))
+            let (delay, latest, stop) = (delay.clone(), latest.clone(), stop.clone());
+            thread::spawn(move || carry([&from, &to], &delay, &latest, &stop))
         });
-        Relay { delay, stop, threads: ways.into() }
+        Relay { delay, latest, stop, threads: ways.into() }
     }
 
     /// From now on frames take so long, each way.
     pub(super) fn take(&self, delay: Duration) {
         self.delay.store(delay.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// By how many nanoseconds more a frame has been late since the last call, at most: on a loaded machine
+    /// the relay itself is.
+    pub(super) fn late(&self) -> u64 {
+        self.latest.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -82,7 +90,7 @@ fn open(name: &str) -> OwnedFd {
 }
 
 /// Reads frames, and has them written when they are due.
-fn carry(from: &OwnedFd, to: &OwnedFd, delay: &AtomicU64, stop: &AtomicBool) {
+fn carry([from, to]: [&OwnedFd; 2], delay: &AtomicU64, latest: &AtomicU64, stop: &AtomicBool) {
     let (give, take) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -90,6 +98,7 @@ fn carry(from: &OwnedFd, to: &OwnedFd, delay: &AtomicU64, stop: &AtomicBool) {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 // An interface that is not up yet takes none.
                 let _ = nix::unistd::write(to, &frame);
+                latest.fetch_max(due.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
         });
         let mut frame = vec![0; LONGEST];
