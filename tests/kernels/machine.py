@@ -37,9 +37,9 @@ def command(kernel, initramfs, only, console, libbpf):
         # Software: slower than kvm, but it runs anywhere. One thread for both CPUs: with one each
         # they hung now and then while the kernel changed its code (README.md).
         *("-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "1G"),
-        # Time is counted in instructions, 2 ns each, and does not pass while the host does
+        # Time is counted in instructions, 1 ns each, and does not pass while the host does
         # something else (README.md).
-        *("-icount", "shift=1,sleep=off"),
+        *("-icount", "shift=0,sleep=off"),
         *("-nodefaults", "-no-reboot", "-display", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initramfs), "-append", boot_line),
         *("-serial", f"file:{console}", "-serial", "stdio", "-serial", f"file:{libbpf}"),
