@@ -26,6 +26,19 @@ def reconnect():
     return {"each": took}
 
 
+def ask():
+    """Two questions to a peer that is far away; of the second, the way loses what it can."""
+    host, port = os.environ["FAR"].split(":")
+    took = []
+    with socket.create_connection((host, int(port))) as connection:
+        for question in (b"is it far", b"lose me"):
+            start = time.monotonic_ns()
+            connection.sendall(question)
+            connection.recv(4096)
+            took.append(time.monotonic_ns() - start)
+    return {"far": took[0], "lost": took[1]}
+
+
 def exchange(times):
     """Many small messages there and back, one after the other. The quickest found the CPUs free."""
     quickest = 1 << 62
@@ -69,6 +82,8 @@ def app(environ, start_response):
     match handler:
         case "reconnect":
             said = reconnect()
+        case "ask":
+            said = ask()
         case "exchange":
             said = exchange(int(rest[0]))
         case "burn":

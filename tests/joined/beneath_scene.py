@@ -114,6 +114,7 @@ def main():
                 answer(address, "/quiet", attempts=100)
             time.sleep(1.5)
             measured["reconnect"] = answer(at_threads, "/reconnect")
+            measured["ask"] = answer(at_threads, "/ask")
             measured["hold"] = fill(at_single)
             measured["exchange"] = behind_rules(at_threads)
             cgroup.limit(0.25)

@@ -1,4 +1,4 @@
-"""A server that takes connections, and nothing else. Says its port.
+"""A server that answers whatever it is told. Says its port.
 
 Usage: far.py ADDRESS
 """
@@ -13,7 +13,8 @@ def main():
         while True:
             connection, _ = server.accept()
             with connection:
-                connection.recv(1)
+                while connection.recv(4096):
+                    connection.sendall(b"so it is")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,21 @@ def test_a_connection_for_every_question_is_named(play):
     assert "retransmission" not in kinds, kinds
 
 
+def test_what_was_lost_is_told_from_a_peer_that_is_far_away(play):
+    finding, explained = play.finding("/ask", "retransmission")
+    measured = play.measured["ask"]
+    # The way, the probe's and two timeouts' waiting.
+    assert measured["lost"] > measured["far"] + 600 * MS, measured
+    assert finding["relation"] == "caused", finding
+    agree(finding["ns"], measured["lost"])
+    assert finding["culprit"]["peer"].startswith(f"{FAR}:"), finding
+    assert "retransmission timeout" in finding["text"] and "timer doubled once" in finding["text"], finding
+    [socket] = [one for one in explained["sockets"] if one["peer"] == finding["culprit"]["peer"]]
+    parts = {part["part"]: part["ns"] for part in socket["parts"]}
+    assert set(parts) == {"rto", "peer", "connect"}, socket
+    agree(parts["peer"], measured["far"])
+
+
 def test_an_accept_queue_that_is_full_is_named(play):
     finding, _ = play.finding("/hold/last", "accept_queue")
     assert (finding["pattern"], finding["relation"]) == ("queue_full", "caused"), finding
