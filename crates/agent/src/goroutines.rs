@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ use crate::{monotonic_ns, priority};
 /// A runtime that is starting is looked at again after this long, and then ever more seldom.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const LAST_LOOK: Duration = Duration::from_secs(10);
-/// Rounds that may wait for the agent's loop.
-const QUEUE: usize = 64;
+/// Rounds that may wait for the agent's loop, which may not get its turn for seconds on a busy host,
+const QUEUE: usize = 4096;
+/// and samples in them, some 150 bytes each.
+const QUEUE_SAMPLES: usize = 65_536;
 /// After a round the pause is at least so many times as long as the round was: at most 2 % of a CPU.
 const REST: u32 = 49;
 /// What the thread does when there is nothing to do.
@@ -45,6 +47,8 @@ pub(crate) struct Goroutines {
 struct Worker {
     commands: Sender<Command>,
     rounds: Receiver<Round>,
+    /// Samples in rounds that wait.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,7 +82,11 @@ impl Goroutines {
 
     /// Rounds since the last call.
     pub(crate) fn rounds(&self) -> Vec<Round> {
-        self.worker.iter().flat_map(|worker| worker.rounds.try_iter()).collect()
+        let Some(worker) = &self.worker else { return Vec::new() };
+        let rounds: Vec<_> = worker.rounds.try_iter().collect();
+        let samples = rounds.iter().map(|round| round.samples.len()).sum();
+        worker.waiting.fetch_sub(samples, Ordering::Relaxed);
+        rounds
     }
 
     /// Rounds that found no place in the queue, ever.
@@ -98,9 +106,11 @@ impl Worker {
     fn start(period: Duration, lost: Arc<AtomicU64>) -> Option<Self> {
         let (commands, inbox) = mpsc::channel();
         let (outbox, rounds) = mpsc::sync_channel(QUEUE);
-        let body = move || Sampling::new(period, outbox, lost).run(&inbox);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let outbox = Outbox { rounds: outbox, waiting: Arc::clone(&waiting), lost };
+        let body = move || Sampling::new(period, outbox).run(&inbox);
         match thread::Builder::new().name("goroutines".into()).spawn(body) {
-            Ok(thread) => Some(Worker { commands, rounds, thread: Some(thread) }),
+            Ok(thread) => Some(Worker { commands, rounds, waiting, thread: Some(thread) }),
             Err(error) => {
                 tracing::warn!("goroutines are not sampled: no thread: {error}");
                 None
@@ -127,19 +137,37 @@ enum Target {
     Sampled { sampler: Box<Sampler>, last: u64 },
 }
 
+/// Where rounds go.
+struct Outbox {
+    rounds: SyncSender<Round>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Outbox {
+    fn send(&self, round: Round) {
+        let samples = round.samples.len();
+        // Counted before it is sent: the other side takes it off again.
+        let before = self.waiting.fetch_add(samples, Ordering::Relaxed);
+        let fits = before + samples <= QUEUE_SAMPLES || before == 0;
+        if !fits || self.rounds.try_send(round).is_err() {
+            self.waiting.fetch_sub(samples, Ordering::Relaxed);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The thread's side.
 struct Sampling {
     period: Duration,
-    outbox: SyncSender<Round>,
-    lost: Arc<AtomicU64>,
+    outbox: Outbox,
     inspector: Inspector,
     targets: BTreeMap<u32, (Instant, Target)>,
 }
 
 impl Sampling {
-    fn new(period: Duration, outbox: SyncSender<Round>, lost: Arc<AtomicU64>) -> Self {
-        let targets = BTreeMap::new();
-        Sampling { period, outbox, lost, inspector: Inspector::new(), targets }
+    fn new(period: Duration, outbox: Outbox) -> Self {
+        Sampling { period, outbox, inspector: Inspector::new(), targets: BTreeMap::new() }
     }
 
     fn run(mut self, inbox: &Receiver<Command>) {
@@ -215,8 +243,8 @@ impl Sampling {
         };
         let samples = round.samples.into_iter().map(sample).collect();
         let round = Round { pid, since: last, at, samples, torn: round.torn };
-        if last != 0 && self.outbox.try_send(round).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        if last != 0 {
+            self.outbox.send(round);
         }
         let next = Instant::now() + jittered(self.period);
         self.targets.insert(pid, (next, Target::Sampled { sampler, last: at }));
@@ -294,6 +322,34 @@ mod tests {
         thread::sleep(Duration::from_millis(50));
         assert!(goroutines.rounds().is_empty());
         assert_eq!(goroutines.lost(), 0);
+    }
+
+    #[test]
+    fn rounds_wait_as_long_as_their_samples_are_not_too_many() {
+        let sample = Sample {
+            goid: 1,
+            status: "running",
+            wait_reason: "".into(),
+            wait_ns: 0,
+            weight_ns: 1,
+            tid: 0,
+            stack: Arc::from([]),
+            end: underspan_model::StackEnd::Absent,
+            function: "main.main".into(),
+        };
+        let (rounds, inbox) = mpsc::sync_channel(QUEUE);
+        let (waiting, lost) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
+        let outbox = Outbox { rounds, waiting: Arc::clone(&waiting), lost: Arc::clone(&lost) };
+        let of = |samples| Round { samples: vec![sample.clone(); samples], ..Round::default() };
+        outbox.send(of(QUEUE_SAMPLES + 1));
+        outbox.send(of(1));
+        assert_eq!((inbox.try_iter().count(), lost.load(Ordering::Relaxed)), (1, 1));
+        waiting.store(0, Ordering::Relaxed);
+        for _ in 0..=QUEUE {
+            outbox.send(of(2));
+        }
+        assert_eq!((inbox.try_iter().count(), lost.load(Ordering::Relaxed)), (QUEUE, 2));
+        assert_eq!(waiting.load(Ordering::Relaxed), 2 * QUEUE);
     }
 
     #[test]

@@ -19,7 +19,11 @@ const SAME_CHOICE_NS: u64 = 1_000_000_000;
 const CENSUS_NS: u64 = 10_000_000_000;
 /// A round stands for no more than this: what was before is not known.
 const LONGEST_INTERVAL_NS: u64 = 5_000_000_000;
-/// Bytes of a stack that are read at first, and at the most.
+/// Bytes of a stack that are read together with its goroutine,
+const WINDOW: u64 = 8192;
+/// below where it was a moment ago, should it be in a deeper call by now,
+const MARGIN: u64 = 512;
+/// at first, where it is elsewhere, and at the most.
 const FIRST_READ: u64 = 2048;
 const LARGEST_READ: u64 = 256 << 10;
 /// Stacks that are kept once each.
@@ -210,7 +214,7 @@ impl Sampler {
                     if same.is_some_and(|stop| stop.fields.is_same_stop(&fields)) {
                         known.push((fields, status));
                     } else {
-                        new.push((*address, fields, status));
+                        new.push((*address, fields));
                     }
                 }
             }
@@ -231,37 +235,50 @@ impl Sampler {
         Fields::read(block, &self.runtime.layout)
     }
 
-    /// Walks the stacks of goroutines that were not seen like this before. Those that have changed
-    /// meanwhile are left out.
+    /// Walks the stacks of goroutines that were not seen like this before. They may wait for microseconds
+    /// only: each is read again, with its stack, and once more, by one system call. If that saw two states,
+    /// it is left out.
     fn stop_by(
         &mut self,
-        new: Vec<(u64, Fields, Status)>,
+        new: Vec<(u64, Fields)>,
         now: u64,
         torn: &mut u64,
     ) -> Result<Vec<(Fields, Status)>, Error> {
+        let windows: Vec<_> = new.iter().map(|(_, fields)| window(fields)).collect();
         let ranges: Vec<_> = new
             .iter()
-            .map(|(_, fields, _)| {
-                let still = fields.has_still_stack();
-                let len = fields.stack.1.saturating_sub(fields.sp).min(FIRST_READ);
-                if still { (fields.sp, len as usize) } else { (0, 0) }
-            })
+            .zip(&windows)
+            .flat_map(|((address, _), window)| [(*address, G_SIZE), *window, (*address, G_SIZE)])
+            // Empty ranges are no reads: the place is kept.
+            .filter(|(_, len)| *len > 0)
             .collect();
-        // Empty ranges are no reads: their place is kept.
-        let wanted: Vec<_> = ranges.iter().copied().filter(|(_, len)| *len > 0).collect();
-        let mut stacks = self.runtime.memory.gather(&wanted)?.into_iter();
-        // At once: the less time passes, the fewer have changed.
-        let addresses: Vec<u64> = new.iter().map(|(address, ..)| *address).collect();
-        let again = self.runtime.blocks(&addresses)?;
+        let mut read = self.runtime.memory.gather(&ranges)?.into_iter();
         let mut kept = Vec::with_capacity(new.len());
-        for (((address, fields, status), (_, len)), block) in new.into_iter().zip(ranges).zip(again)
-        {
-            let bytes = if len == 0 { None } else { stacks.next().flatten() };
-            let mut same = block.is_some_and(|block| self.fields(&block).is_same_stop(&fields));
+        for ((address, _), (from, len)) in new.into_iter().zip(windows) {
+            let first = read.next().flatten();
+            let bytes = if len > 0 { read.next().flatten() } else { None };
+            let last = read.next().flatten();
+            let (Some(fields), Some(again)) = (self.parsed(first), self.parsed(last)) else {
+                *torn += 1;
+                continue;
+            };
+            let status = match fields.life() {
+                Life::Alive(status) => status,
+                Life::Not => continue,
+                Life::Unknown => {
+                    *torn += 1;
+                    continue;
+                }
+            };
+            let mut same = fields.is_same_stop(&again);
             let mut walked =
                 Walked { frames: Vec::new(), end: StackEnd::Running, read_more: false };
-            if same && len > 0 {
-                walked = self.walk(&fields, bytes)?;
+            if same && fields.has_still_stack() {
+                let above = bytes.as_deref().and_then(|bytes| {
+                    let skipped = usize::try_from(fields.sp.checked_sub(from)?).ok()?;
+                    bytes.get(skipped..).filter(|above| !above.is_empty())
+                });
+                walked = self.walk(&fields, above)?;
                 if walked.read_more {
                     let block = self.runtime.blocks(&[address])?.into_iter().next().flatten();
                     same = block.is_some_and(|b| self.fields(&b).is_same_stop(&fields));
@@ -280,10 +297,15 @@ impl Sampler {
         Ok(kept)
     }
 
-    fn walk(&mut self, fields: &Fields, bytes: Option<Vec<u8>>) -> Result<Walked, Error> {
+    fn parsed(&self, block: Option<Vec<u8>>) -> Option<Fields> {
+        Some(self.fields(block?.first_chunk()?))
+    }
+
+    /// `above`: what lies from the stack pointer on, as far as it was read.
+    fn walk(&mut self, fields: &Fields, above: Option<&[u8]>) -> Result<Walked, Error> {
         let mut read_more = false;
-        let end = |end| Ok(Walked { frames: Vec::new(), end, read_more: false });
-        let Some(mut bytes) = bytes else { return end(StackEnd::Unreadable) };
+        let end = |end| Ok(Walked { frames: Vec::new(), end, read_more: true });
+        let mut bytes = above.unwrap_or_default().to_vec();
         let high = fields.stack.1;
         loop {
             let part = Part { bytes: &bytes, sp: fields.sp, high };
@@ -292,7 +314,7 @@ impl Sampler {
                 Walk::Done(frames, end) => return Ok(Walked { frames, end, read_more }),
                 Walk::Short => {
                     let most = (high - fields.sp).min(LARGEST_READ);
-                    let more = (bytes.len() as u64 * 8).min(most);
+                    let more = (bytes.len() as u64 * 8).max(FIRST_READ).min(most);
                     if more <= bytes.len() as u64 {
                         return end(StackEnd::TooDeep);
                     }
@@ -394,6 +416,18 @@ impl Sampler {
         }
         Arc::clone(&known.name)
     }
+}
+
+/// Where a goroutine's stack probably is in use: address and length. Nothing, if it has none.
+fn window(fields: &Fields) -> (u64, usize) {
+    let (low, high) = fields.stack;
+    if low >= high {
+        return (0, 0);
+    }
+    let top = high.saturating_sub(WINDOW).max(low);
+    let is_deeper = low < fields.sp && fields.sp < top;
+    let from = if is_deeper { fields.sp.saturating_sub(MARGIN).max(low) } else { top };
+    (from, (high - from).min(WINDOW) as usize)
 }
 
 /// What the outermost function of this name calls: it may be inlined there.
