@@ -79,16 +79,15 @@ struct sampling {
 /* What is compared of a sleeping thread's stack in the kernel: so many frames, innermost first, that lie
  * in so many words. */
 #define ASLEEP_FRAMES 8
-#define ASLEEP_WORDS 64
+#define ASLEEP_WORDS 256
 
-/* Where in the kernel the thread slept when it was last written down (offcpu/asleep.bpf.h). */
+/* Where in the kernel the thread slept when it was last told (offcpu/asleep.bpf.h). */
 struct asleep {
-	__u64 sequence; /* of the sample that told; 0: none did */
-	__u64 sp;
+	__u64 sequence;		      /* of the sample that told */
 	__u64 address[ASLEEP_FRAMES]; /* return addresses, */
 	__u8 slot[ASLEEP_FRAMES];     /* and in which words above the stack pointer they stand */
 	__s32 syscall;
-	__u32 frames;
+	__u32 frames; /* that are remembered, 0: it has to be told again */
 };
 
 /*

@@ -1,48 +1,37 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Is a thread that slept in the kernel where it was the last time? See asleep.bpf.h.
+ * Does a thread sleep in the kernel where it slept the last time? See asleep.bpf.h.
  */
 #include "asleep.bpf.h"
 
-static __always_inline struct asleep_words *read_asleep(__u64 sp)
-{
-	__u32 zero = 0;
-	struct asleep_words *words = bpf_map_lookup_elem(&asleep_words, &zero);
+/* Stacks in the kernel are aligned to their size. */
+#define KERNEL_STACK 16384
 
-	/* A stack that is not even this deep is unwound in no time. */
-	return words && !bpf_probe_read_kernel(words, sizeof(*words), (void *)sp) ? words : NULL;
+int asleep_still(__u32 tid, __u64 sp)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	struct asleep *a;
+	__u64 word;
+
+	if (!t || !t->asleep.frames || t->asleep.syscall != t->wait.syscall)
+		return 0;
+	a = &t->asleep;
+	for (__u32 i = 0; i < ASLEEP_FRAMES; i++) {
+		if (i >= a->frames)
+			break;
+		if (bpf_probe_read_kernel(&word, sizeof(word), (void *)(sp + a->slot[i] * sizeof(word))) ||
+		    word != a->address[i])
+			return 0;
+	}
+	return 1;
 }
 
 struct asleep_search {
 	struct asleep *asleep;
 	const struct asleep_words *words;
 	const struct stack_scratch *stack;
-	bool differs;
+	__u32 depth; /* so many frames are looked for */
 };
-
-/* Is this return address where it was? */
-static long compare_frame(__u32 i, struct asleep_search *c)
-{
-	if (i >= ASLEEP_FRAMES)
-		return 1;
-	c->differs = c->words->at[c->asleep->slot[i] & (ASLEEP_WORDS - 1)] != c->asleep->address[i];
-	return c->differs;
-}
-
-int asleep_still(__u32 tid, __u64 sp)
-{
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	struct asleep_search c = {};
-
-	if (!t || !t->asleep.sequence || !t->asleep.frames || t->asleep.sp != sp || t->asleep.syscall != t->wait.syscall)
-		return 0;
-	c.asleep = &t->asleep;
-	c.words = read_asleep(sp);
-	if (!c.words)
-		return 0;
-	bpf_loop(t->asleep.frames, compare_frame, &c, 0);
-	return !c.differs;
-}
 
 /* Is this word the next return address? How many are found is kept in the map: of what is there the
  * verifier does not try to know the value. */
@@ -50,7 +39,7 @@ static long find_frame(__u32 i, struct asleep_search *c)
 {
 	__u32 found = c->asleep->frames;
 
-	if (i >= ASLEEP_WORDS || found >= ASLEEP_FRAMES || found >= c->stack->e.kernel_frames)
+	if (i >= ASLEEP_WORDS || found >= ASLEEP_FRAMES || found >= c->depth)
 		return 1;
 	if (c->words->at[i] != c->stack->words[found])
 		return 0;
@@ -62,21 +51,27 @@ static long find_frame(__u32 i, struct asleep_search *c)
 
 int remember_asleep(__u32 tid, __u64 sp, __u64 sequence)
 {
-	__u32 moment = STACK_ASLEEP;
+	__u32 moment = STACK_ASLEEP, zero = 0;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	struct asleep_search c = {};
+	struct asleep_words *words = bpf_map_lookup_elem(&asleep_words, &zero);
+	struct asleep_search c = { .words = words };
+	__u64 size = KERNEL_STACK - sp % KERNEL_STACK;
 
-	if (!t)
+	c.stack = bpf_map_lookup_elem(&stack_scratch, &moment);
+	if (!t || !words || !c.stack)
 		return 0;
 	c.asleep = &t->asleep;
-	c.stack = bpf_map_lookup_elem(&stack_scratch, &moment);
-	c.words = read_asleep(sp);
-	if (!c.stack || !c.words)
+	if (size > sizeof(*words))
+		size = sizeof(*words);
+	barrier_var(size);
+	if (size > sizeof(*words) || bpf_probe_read_kernel(words, size, (void *)sp))
 		return 0;
-	t->asleep.frames = 0;
-	bpf_loop(ASLEEP_WORDS, find_frame, &c, 0);
+	/* Linux puts a random gap before the outermost frame, which all system calls share. */
+	c.depth = c.stack->e.kernel_frames - 1;
+	bpf_loop(size / sizeof(__u64), find_frame, &c, 0);
+	if (t->asleep.frames < c.depth && t->asleep.frames < ASLEEP_FRAMES)
+		t->asleep.frames = 0;
 	t->asleep.sequence = sequence;
-	t->asleep.sp = sp;
 	t->asleep.syscall = t->wait.syscall;
 	return 0;
 }

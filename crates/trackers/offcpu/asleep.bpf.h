@@ -3,7 +3,7 @@
  * Where in the kernel a thread slept. The kernel unwinds that by tables, which are seldom in a cache: some
  * twenty microseconds, on the way of a thread that has just been woken. Threads sleep in the same place
  * again and again, so the last stack is remembered with the places of its return addresses. If they all
- * stand there still, at the same depth of the same system call, it is the same stack.
+ * stand there still, in the same system call, it is the same stack.
  *
  * The comparison is in global functions (asleep.bpf.c): they are verified once, not on every way to them.
  */
@@ -29,7 +29,7 @@ static __always_inline __u64 tell_asleep(struct thread *t, struct task_struct *t
 
 	if (asleep_still(t->tid, sp))
 		return t->asleep.sequence;
-	t->asleep.sequence = 0;
+	t->asleep.frames = 0;
 	s = stack_begin(STACK_ASLEEP, t, now);
 	if (!s)
 		return sequence;

@@ -55,12 +55,11 @@ fn waits_shorter_than_the_period_add_up() {
     // The thread sleeps in two places by turns, and each sample tells of the right one.
     for (state, function) in [("sleep", "hrtimer_nanosleep"), ("poll_wait", "do_sys_poll")] {
         let function = kernel_function(function);
-        let of = rows.iter().filter(|row| row.text("state") == state);
-        let stacks = of.map(|row| watcher.stack(row.u64("stack_id")));
-        let (missed, told): (Vec<_>, Vec<_>) =
-            stacks.partition(|stack| stack.ends.kernel == StackEnd::Missed);
-        assert!(missed.len() as u64 <= watcher.untold(), "{} are missing", missed.len());
-        for stack in told {
+        let of: Vec<_> = rows.iter().filter(|row| row.text("state") == state).collect();
+        let stacks: Vec<_> = of.iter().filter_map(|row| watcher.stack_of(row)).collect();
+        let missed = of.len() - stacks.len();
+        assert!(missed as u64 <= watcher.untold(), "{missed} of {} are missing", of.len());
+        for stack in stacks {
             let there = stack.kernel.iter().any(|frame| function.contains(frame));
             assert!(there, "{state}: {stack:x?} is not in {function:x?}");
         }
@@ -212,11 +211,10 @@ fn check_stacks_of_migrating_threads(mut watcher: Watcher, mut workload: Workloa
         let sleeps: Vec<_> = rows.iter().filter(|row| row.text("state") == "sleep").collect();
         assert!(sleeps.len() >= 60, "{} samples of thread {tid}", sleeps.len());
         for row in sleeps {
-            let stack = watcher.stack(row.u64("stack_id"));
-            if stack.ends.kernel == StackEnd::Missed {
+            let Some(stack) = watcher.stack_of(row) else {
                 missed += 1;
                 continue;
-            }
+            };
             let deep = stack.native.iter().filter(|frame| dig.contains(frame)).count();
             assert_eq!(deep, depth, "{row:?}: {stack:?}");
             assert_eq!(stack.ends.native, StackEnd::Complete, "{stack:?}");

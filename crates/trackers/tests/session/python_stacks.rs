@@ -9,6 +9,7 @@ use underspan_model::StackEnd;
 use underspan_trackers::ProcessConfig;
 use underspan_trackers::stack::PythonLayout;
 
+use crate::support::Row;
 use crate::watcher::Watcher;
 
 #[path = "../../../cpython/tests/common/mod.rs"]
@@ -48,20 +49,20 @@ fn every_thread_tells(python: &Python) {
         watcher.drain();
     }
     let deadline = Instant::now() + Duration::from_secs(10);
-    while stacks(&watcher, &told).len() < told.len() && Instant::now() < deadline {
+    while samples(&watcher, &told).len() < told.len() && Instant::now() < deadline {
         watcher.drain();
         watcher.read_ledgers();
         std::thread::sleep(Duration::from_millis(20));
     }
-    let stacks = stacks(&watcher, &told);
+    let samples = samples(&watcher, &told);
     let mut missed = 0;
     for (tid, told) in &told {
-        let id = stacks.get(tid).unwrap_or_else(|| panic!("{python:?} {}: no sample", told.thread));
-        let stack = watcher.stack(*id);
-        if stack.ends.kernel == StackEnd::Missed {
+        let sample =
+            samples.get(tid).unwrap_or_else(|| panic!("{python:?} {}: no sample", told.thread));
+        let Some(stack) = watcher.stack_of(sample) else {
             missed += 1;
             continue;
-        }
+        };
         let found: Vec<_> = stack.python.iter().map(|frame| (frame.code, frame.lasti)).collect();
         let expected: Vec<_> =
             told.frames.iter().map(|frame| (frame.code, frame.lasti)).take(DEEPEST).collect();
@@ -73,13 +74,12 @@ fn every_thread_tells(python: &Python) {
     watcher.assert_nothing_lost();
 }
 
-/// The stack of each thread's longest wait.
-fn stacks(watcher: &Watcher, told: &BTreeMap<u32, Told>) -> BTreeMap<u32, u64> {
+/// The sample of each thread's longest wait, once all that can come of it has come.
+fn samples(watcher: &Watcher, told: &BTreeMap<u32, Told>) -> BTreeMap<u32, Row> {
     let longest = |tid: &u32| {
-        let rows = watcher.rows_of("off_cpu", *tid);
-        let locks = rows.iter().filter(|row| row.text("state") == "lock_wait");
-        let row = locks.max_by_key(|row| row.u64("duration_ns"))?;
-        Some((*tid, row.u64("stack_id"))).filter(|(_, id)| *id != 0)
+        let rows = watcher.rows_of("off_cpu", *tid).into_iter();
+        let locks = rows.filter(|row| row.text("state") == "lock_wait");
+        locks.max_by_key(|row| row.u64("duration_ns")).map(|row| (*tid, row))
     };
     told.keys().filter_map(longest).collect()
 }

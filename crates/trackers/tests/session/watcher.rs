@@ -134,6 +134,11 @@ impl Watcher {
         &self.context.stacks[id as usize - 1]
     }
 
+    /// The stack of a sample, if one could be taken: not of a wait whose end the kernel did not tell.
+    pub(crate) fn stack_of(&self, sample: &Row) -> Option<&RawStack> {
+        Some(sample.u64("stack_id")).filter(|id| *id != 0).map(|id| self.stack(id))
+    }
+
     /// Nothing may be lost in these tests.
     pub(crate) fn assert_nothing_lost(&self) {
         let lost = self.session.lost().expect("the counters can be read");
