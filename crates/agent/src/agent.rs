@@ -19,6 +19,7 @@ use crate::goroutines::Goroutines;
 use crate::host::Host;
 use crate::metrics::Own;
 use crate::namer::Namer;
+use crate::priority::Turns;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
     AGENT_STATS, AGENT_STATS_COLUMNS, AgentStats, LOST_EVENTS, LOST_EVENTS_COLUMNS, PROCESSES,
@@ -82,6 +83,8 @@ pub struct Agent {
     budget: Budget,
     metrics: Option<Metrics>,
     discover: bool,
+    /// What is watched was started from here: it runs in the same session and control group.
+    is_beside: bool,
     events: u64,
     malformed: u64,
     shed: u64,
@@ -110,6 +113,7 @@ impl Agent {
         let selection = options.selection;
         // Named pids and a tree are found without being told of every program that starts.
         let discover = selection.pids.is_empty() && selection.root.is_none();
+        let is_beside = selection.root.is_some();
         let session = Session::open(&underspan_trackers::Options {
             wait_threshold: options.wait_threshold,
             off_cpu_period: options.off_cpu_period,
@@ -146,6 +150,7 @@ impl Agent {
             budget: options.budget,
             metrics: options.metrics,
             discover,
+            is_beside,
             events: 0,
             malformed: 0,
             shed: 0,
@@ -197,6 +202,10 @@ impl Agent {
             unwritten_since: now,
         };
         self.host.watch(self.processes.watched().keys().copied().collect());
+        let mut turns = Turns::begin();
+        if self.is_beside {
+            turns.go_first();
+        }
         let (mut second, mut scan) = (Instant::now() + SECOND, Instant::now() + SCAN_EVERY);
         let mut next = Some(Instant::now());
         while !stop.load(Ordering::Relaxed) {
@@ -212,6 +221,7 @@ impl Agent {
             let now = Instant::now();
             if now >= second {
                 second = now + SECOND;
+                turns.look();
                 self.every_second(&mut baseline, &mut collector, sink)?;
                 self.keep_budget(&mut meter)?;
             }

@@ -33,6 +33,12 @@ const FRESH: Duration = Duration::from_millis(3);
 /// All readings of Python processes in one second; one takes about a millisecond.
 const READS_PER_SECOND: u32 = 40;
 
+/// Nor may they take more than this share of the time: with thousands of threads one takes long.
+const READING_SHARE: u32 = 10;
+
+/// Readings that take less are none the rarer for it.
+const READ_QUICKLY: Duration = Duration::from_millis(4);
+
 /// How often ended threads are looked for and forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
@@ -61,6 +67,8 @@ pub struct Names<R = PythonReader> {
     fresh: HashMap<u32, Instant>,
     reader: R,
     reads: (Instant, u32),
+    /// When the next one may be, after one that took long.
+    read_again: Instant,
     swept: Instant,
     nobody: Arc<ThreadName>,
 }
@@ -88,6 +96,7 @@ impl<R: ReadNames> Names<R> {
             fresh: HashMap::new(),
             reader,
             reads: (now, 0),
+            read_again: now,
             swept: now,
             nobody: Arc::default(),
         }
@@ -278,6 +287,7 @@ impl<R: ReadNames> Names<R> {
     }
 
     fn read_names(&mut self, pid: u32, now: Instant) {
+        let start = Instant::now();
         let reading = self.reader.read(pid);
         if let Some(owner) = self.owners.get_mut(&pid) {
             match reading {
@@ -290,6 +300,10 @@ impl<R: ReadNames> Names<R> {
         }
         if let Reading::Names(names) = reading {
             self.take_names(pid, names, now);
+        }
+        let took = start.elapsed();
+        if took > READ_QUICKLY {
+            self.read_again = now + took * READING_SHARE;
         }
     }
 
@@ -317,6 +331,9 @@ impl<R: ReadNames> Names<R> {
     }
 
     fn may_read(&mut self, now: Instant) -> bool {
+        if now < self.read_again {
+            return false;
+        }
         if now.duration_since(self.reads.0) >= Duration::from_secs(1) {
             self.reads = (now, 0);
         }

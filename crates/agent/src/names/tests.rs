@@ -7,11 +7,13 @@ use super::*;
 struct Scripted {
     reading: Reading,
     reads: u32,
+    takes: Duration,
 }
 
 impl ReadNames for Scripted {
     fn read(&mut self, _pid: u32) -> Reading {
         self.reads += 1;
+        std::thread::sleep(self.takes);
         self.reading.clone()
     }
 
@@ -19,7 +21,7 @@ impl ReadNames for Scripted {
 }
 
 fn scripted(reading: Reading) -> Names<Scripted> {
-    Names::with_reader(Scripted { reading, reads: 0 })
+    Names::with_reader(Scripted { reading, reads: 0, takes: Duration::ZERO })
 }
 
 /// A thread of this process that lives until it is dropped.
@@ -165,6 +167,24 @@ fn readings_are_bounded_per_second() {
         names.owners.values_mut().for_each(|owner| owner.read = Backoff::due(now, ASK.0, ASK.1));
     }
     assert_eq!(names.reader.reads, READS_PER_SECOND);
+}
+
+#[test]
+fn readings_that_take_long_are_rare() {
+    let sleepers: Vec<_> = (0..20).map(|_| Sleeper::start("worker")).collect();
+    let mut names = scripted(Reading::Later);
+    names.reader.takes = Duration::from_millis(30);
+    let start = Instant::now();
+    for (index, sleeper) in sleepers.iter().enumerate() {
+        // One asks every 20 ms.
+        let now = start + Duration::from_millis(20) * index as u32;
+        names.resolve_at(0, sleeper.tid, "", now);
+        names.owners.values_mut().for_each(|owner| owner.read = Backoff::due(now, ASK.0, ASK.1));
+    }
+    // At 0 ms, and 300 ms after that at the earliest.
+    assert!((1..=2).contains(&names.reader.reads), "{}", names.reader.reads);
+    names.resolve_at(0, sleepers[0].tid, "", start + 60 * SECOND);
+    assert!((2..=3).contains(&names.reader.reads), "{}", names.reader.reads);
 }
 
 struct Running(Child);
