@@ -136,7 +136,7 @@ async fn requests(store: &Store, args: &Args, (since, until): (u64, u64)) -> any
     // Ends of stacks say nothing of requests.
     let mut lost: BTreeMap<(String, String), u64> = BTreeMap::new();
     for event in lost_events(store, since, until).await? {
-        if !event.is_stack_end() {
+        if !event.leaves_no_gap() {
             *lost.entry((event.tracker, event.reason)).or_default() += event.count;
         }
     }

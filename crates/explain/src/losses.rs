@@ -9,7 +9,8 @@ use crate::finding::Finding;
 use crate::interval::Interval;
 
 /// Losses on the request's host that overlap it. Of stacks that are not whole the table counts those
-/// of every thread of the host; here only those count that could tell of this request.
+/// of every thread of the host; here only those count that could tell of this request. What leaves no
+/// gap does not count.
 pub(crate) fn losses(case: &Case<'_>, findings: &[Finding]) -> Vec<LostEvents> {
     let whole = case.window.whole;
     let overlaps = |row: &&LostEvents| {
@@ -19,7 +20,7 @@ pub(crate) fn losses(case: &Case<'_>, findings: &[Finding]) -> Vec<LostEvents> {
     };
     let rows = case.evidence.lost.iter();
     let mut lost: Vec<_> = rows
-        .filter(|row| row.host == case.request.host && row.count > 0 && !row.is_stack_end())
+        .filter(|row| row.host == case.request.host && row.count > 0 && !row.leaves_no_gap())
         .filter(overlaps)
         .cloned()
         .collect();

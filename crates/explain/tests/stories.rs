@@ -172,6 +172,15 @@ fn a_lock_names_the_thread_that_released_it() {
     let lock = only(&evidence);
     assert_eq!((lock.relation, lock.culprit.unwrap().tid), (Relation::Caused, 4120));
 
+    // A row that was lost could have been of another thread's turn; one that was made up for is there.
+    let lost = unknown().lost.remove(0);
+    let untold = LostEvents { reason: String::from("untold"), ..lost.clone() };
+    for (lost, relation) in [(lost, Relation::Coincided), (untold, Relation::Caused)] {
+        evidence.lost = vec![lost];
+        assert_eq!(only(&evidence).relation, relation);
+    }
+    evidence.lost.clear();
+
     // Another thread got the same lock in the middle of the wait.
     let mut other = wait(&slow, State::LockWait, 0, 200);
     other.tid = 4121;
@@ -276,7 +285,13 @@ fn stacks_that_are_not_whole_are_told_if_they_could_tell_of_the_request() {
         count: 100,
         ..row.clone()
     };
-    evidence.lost = vec![of_host("stack", "no_mapping"), of_host("stack", "unreadable")];
+    // Nor is anything missing where the ledger has made up for what the kernel did not tell.
+    evidence.lost = vec![
+        of_host("stack", "no_mapping"),
+        of_host("stack", "unreadable"),
+        of_host("offcpu", "missed"),
+        of_host("ledger", "untold"),
+    ];
     let cut = |tid, from_ms, reasons: &str| {
         let stack = Stack { truncated: reasons.to_owned(), ..python(&[("f", "a.py", 1)]) };
         sample(&request, tid, State::Sleep, from_ms, 10, stack)

@@ -235,7 +235,14 @@ impl LostEvents {
     /// Whether it counts stacks that are not whole, as [`StackEnd`] says why: something is known of
     /// each, and each says so itself.
     pub fn is_stack_end(&self) -> bool {
-        self.tracker == Self::STACK && StackEnd::ALL.iter().any(|end| end.name() == self.reason)
+        let of_stacks = [Self::STACK, "offcpu"].contains(&self.tracker.as_str());
+        of_stacks && StackEnd::ALL.iter().any(|end| end.name() == self.reason)
+    }
+
+    /// Whether no row is missing for it: a stack is not whole and says so, or the kernel did not tell
+    /// that a thread came on a CPU, and the ledger has made up for it.
+    pub fn leaves_no_gap(&self) -> bool {
+        self.is_stack_end() || self.reason == "untold"
     }
 }
 

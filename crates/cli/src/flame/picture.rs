@@ -66,7 +66,7 @@ pub(super) struct Lost {
 fn lost(events: Vec<LostEvents>) -> Vec<Lost> {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for event in events {
-        if !event.is_stack_end() {
+        if !event.leaves_no_gap() {
             *counts.entry((event.tracker, event.reason)).or_default() += event.count;
         }
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{Frame, FrameKind, State, Wait};
+use underspan_model::{Frame, FrameKind, LostEvents, State, Wait};
 
 use crate::case::{Case, Suspect, clipped, doing_words, gil_row, proven, wait_row};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
@@ -103,7 +103,9 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let advice = lock.advice();
     let queue = queue_for(case, &own);
     let draft = if turns > 0 && queue >= CONVOY { draft.pattern("convoy") } else { draft };
-    let lost = case.evidence.lost.iter().any(|lost| lost.tracker == "ledger" && lost.count > 0);
+    let gap =
+        |lost: &LostEvents| lost.tracker == "ledger" && lost.count > 0 && !lost.leaves_no_gap();
+    let lost = case.evidence.lost.iter().any(gap);
     let culprit = case.blame(&releasers, ns, &at).map(|culprit| {
         // A file lock can be released by another process.
         let released = |w: &&(&Wait, Interval)| culprit.tid != 0 && w.0.waker_tid == culprit.tid;
