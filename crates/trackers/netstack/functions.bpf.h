@@ -76,7 +76,8 @@ static __always_inline int is_enqueued(enum netstack_point point, struct sock *s
 SEC("fexit/tcp_queue_rcv")
 int BPF_PROG(netstack_tcp_queue_rcv, struct sock *sk, struct sk_buff *skb)
 {
-	return is_enqueued(NETSTACK_TCP_SOCKET_ENQUEUED, sk, skb);
+	/* The mere end of a stream is put there too, even if nobody can read it any more. */
+	return skb->len ? is_enqueued(NETSTACK_TCP_SOCKET_ENQUEUED, sk, skb) : 0;
 }
 
 SEC("fexit/__udp_enqueue_schedule_skb")
