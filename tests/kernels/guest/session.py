@@ -8,21 +8,7 @@ import subprocess
 import threading
 import time
 
-# What needs a real processor's pace (README.md says why). `smoke.py` asks the same of requests and
-# of the GIL, with room for that.
-SKIPPED = {
-    "session": [
-        "gil::",
-        # Also: reading unwind tables takes longer here than the threads wait.
-        "loops::",
-        "off_cpu::",
-        "requests::",
-        "sums::a_thread_moved_between_cpus_loses_nothing",
-        "sums::running_and_runnable_agree_with_the_scheduler",
-    ],
-    "throttle": [],
-    "netstack": [],
-}
+BINARIES = ("session", "throttle", "netstack")
 # Of the guest's time, of which no test takes a quarter.
 PATIENCE_S = 120
 
@@ -94,11 +80,9 @@ def last_words(said):
 
 def main():
     only = [part for part in os.environ.get("ONLY", "").split(",") if part]
-    for binary, skipped in SKIPPED.items():
+    for binary in BINARIES:
         for name in tests_of(binary):
             if only and not any(part in f"{binary} {name}" for part in only):
-                continue
-            if not only and name.startswith(tuple(skipped)):
                 continue
             say(begin=f"{binary} {name}")
             start = time.monotonic()
