@@ -2,6 +2,7 @@
 //! they saw.
 
 mod collections;
+mod entries;
 mod error;
 mod load;
 mod loops;
@@ -30,6 +31,7 @@ pub(crate) use error::Doing;
 pub(crate) use load::{available, map, preflight, program};
 
 use collections::GcKey;
+use entries::entries;
 use error::Result;
 use load::{attach_all, load};
 use sampling::Sampling;
@@ -263,11 +265,7 @@ impl Session {
     /// again; one that never holds still is left out until the next time.
     pub fn threads(&self) -> Result<Vec<ThreadSnapshot>> {
         let mut snapshots = Vec::new();
-        let batch = self
-            .threads
-            .lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)
-            .doing("reading the ledgers")?;
-        for (key, value) in batch {
+        for (key, value) in entries(&self.threads).doing("reading the ledgers")? {
             let mut snapshot = ThreadSnapshot::from_bytes(&value);
             for _ in 0..3 {
                 if snapshot.is_some() {

@@ -22,6 +22,7 @@ use crate::record::{
     UNWIND_MAPPINGS, UNWIND_NO_TABLE, UNWIND_PROCESS_MAPPINGS, UNWIND_SHARD, bytes_of,
     unwind_entry, unwind_mapping, unwind_process,
 };
+use crate::session::entries::entries;
 
 /// How often the maps are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -115,8 +116,8 @@ impl Worker {
 
     fn look(&mut self) -> libbpf_rs::Result<()> {
         // In this order: a fork puts the child here first, then among the watched.
-        let placed = entries(&self.maps.processes)?;
-        let watched = entries(&self.maps.watched)?;
+        let placed = by_pid(&self.maps.processes)?;
+        let watched = by_pid(&self.maps.watched)?;
         let now = Instant::now();
         let gone: Vec<u32> =
             self.known.keys().filter(|pid| !watched.contains_key(pid)).copied().collect();
@@ -139,7 +140,7 @@ impl Worker {
                 }
             }
         }
-        for pid in entries(&self.maps.stale)?.into_keys() {
+        for pid in by_pid(&self.maps.stale)?.into_keys() {
             let known = self.known.get(&pid);
             if known.is_some_and(|known| known.not_before > Instant::now()) {
                 continue;
@@ -306,9 +307,8 @@ fn bytes(extent: Extent) -> Vec<u8> {
 }
 
 /// All entries of a map whose keys are process ids.
-fn entries(map: &MapHandle) -> libbpf_rs::Result<HashMap<u32, Vec<u8>>> {
-    let batch = map.lookup_batch(1024, MapFlags::ANY, MapFlags::ANY)?;
-    Ok(batch
-        .filter_map(|(key, value)| Some((u32::from_ne_bytes(*key.first_chunk()?), value)))
-        .collect())
+fn by_pid(map: &MapHandle) -> libbpf_rs::Result<HashMap<u32, Vec<u8>>> {
+    let pid = |key: Vec<u8>| Some(u32::from_ne_bytes(*key.first_chunk()?));
+    let entries = entries(map)?.into_iter();
+    Ok(entries.filter_map(|(key, value)| Some((pid(key)?, value))).collect())
 }

@@ -1,5 +1,7 @@
 //! Processes and threads that come and go.
 
+use std::collections::BTreeSet;
+
 use underspan_model::{Ledger, State, column};
 use underspan_trackers::{LifecycleKind, ProcessConfig};
 
@@ -176,4 +178,19 @@ fn a_process_that_does_not_exist_can_be_watched_and_let_go() {
     assert!(watcher.threads(nobody).is_empty());
     watcher.session.unwatch(nobody).unwrap();
     assert!(!watcher.session.is_watched(nobody));
+}
+
+/// So many that a reading in parts of a thousand would, more often than not, have ended early.
+#[test]
+fn every_ledger_of_thousands_is_read() {
+    let watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    for _ in 0..6_000 {
+        workload.start("pause");
+    }
+    let ledgers: BTreeSet<_> = watcher.threads(workload.pid).into_keys().collect();
+    assert_eq!(ledgers, workload.tids().into_iter().collect());
+    assert_eq!(ledgers.len(), 6_001);
+    watcher.assert_nothing_lost();
 }
