@@ -170,9 +170,9 @@ fn short_ones_are_as_long_as_the_kernel_says() {
         };
         let peers = first(peer, "zero_window_peer");
         assert_close(peers, kernels + opened - reads, &what);
-        // The sender learns of it when what it has sent is acknowledged.
+        // Either end may learn of it first: what was sent is on its way, and acknowledgements are delayed.
         let own = first(server.local_addr().unwrap(), "zero_window_local");
-        assert!(own + 5 * MS > peers, "{what}: {own} ns here, {peers} ns there");
+        assert!(own + 45 * MS > peers, "{what}: {own} ns here, {peers} ns there");
     }
     watcher.assert_nothing_lost();
 }
