@@ -36,7 +36,7 @@ def options():
         action="append",
         metavar="NAME",
         default=[],
-        help="run only those of the trackers' tests whose names contain this, or `smoke`; also several times",
+        help="only those of the trackers' tests whose names contain this, or `smoke`; repeatable",
     )
     return parser.parse_args()
 

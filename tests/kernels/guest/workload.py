@@ -95,11 +95,12 @@ def children():
 
 
 def busy():
-    """Short sleeps while both CPUs compute: the timer always interrupts somebody."""
+    """Short sleeps while both CPUs compute: the timer always interrupts somebody. Half of them are
+    none: the other CPU's turn comes after the timer is set, and lasts until it fires."""
     spinners = [os.posix_spawn(sys.executable, SPIN, os.environ) for _ in range(2)]
     time.sleep(0.3)
     start = time.time_ns()
-    for _ in range(20):
+    for _ in range(60):
         time.sleep(0.003)
     tell("busy", start, time.time_ns())
     for spinner in spinners:
