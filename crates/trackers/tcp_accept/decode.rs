@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::ends;
-use super::netstat::Netstat;
+use super::netstat::{Netstat, Overflows};
 use crate::record::{
     DecodeError, comm, event_header, event_kind, kind, read, tcp_accept_event, tcp_listener_event,
 };
@@ -19,7 +19,8 @@ struct Known {
     /// 0: never.
     told: u64,
     drops: u32,
-    netstat: Netstat,
+    overflows: Overflows,
+    cookies: Option<u64>,
 }
 
 pub(super) struct TcpAcceptDecoder {
@@ -51,25 +52,30 @@ impl TcpAcceptDecoder {
     fn listener(
         &mut self,
         event: &tcp_listener_event,
-        netstat: Netstat,
+        netstat: Option<Netstat>,
         context: &mut dyn Context,
         rows: &mut Rows,
     ) {
         let now = event.h.time;
-        let first = Known { read: now, told: 0, drops: event.drops, netstat };
-        let known = self.listeners.entry((event.sock, event.h.tgid)).or_insert(first);
-        let start = known.read;
+        let counted = netstat.map(|netstat| netstat.listen_overflows);
+        let sent = netstat.map(|netstat| netstat.syn_cookies_sent);
+        let known = self.listeners.entry((event.sock, event.h.tgid)).or_insert_with(|| Known {
+            read: now,
+            told: 0,
+            drops: event.drops,
+            overflows: Overflows::new(counted),
+            cookies: sent,
+        });
+        let start = std::mem::replace(&mut known.read, now);
         // Counters are the kernel's; they wrap, and begin anew if the socket's memory is another's.
-        let drops = event.drops.wrapping_sub(known.drops);
+        let drops = event.drops.wrapping_sub(std::mem::replace(&mut known.drops, event.drops));
         let drops = if drops > u32::MAX / 2 { 0 } else { drops };
-        let sum = |now: u64, before: u64| u32::try_from(now.saturating_sub(before)).unwrap_or(0);
-        // The namespace counts all its sockets together: no more than this one dropped is its.
-        let overflows = sum(netstat.listen_overflows, known.netstat.listen_overflows).min(drops);
-        let cookies = sum(netstat.syn_cookies_sent, known.netstat.syn_cookies_sent);
+        let overflows = known.overflows.since(counted, drops);
+        let cookies = sent.zip(known.cookies).map_or(0, |(now, then)| now.saturating_sub(then));
+        let cookies = u32::try_from(cookies).unwrap_or(0);
+        known.cookies = sent.or(known.cookies);
         let silent = event.queue_length == 0 && drops == 0 && cookies == 0;
-        let told = known.told;
-        *known = Known { read: now, told, drops: event.drops, netstat };
-        if silent && told != 0 && now.saturating_sub(told) < TOLD_ANYWAY {
+        if silent && known.told != 0 && now.saturating_sub(known.told) < TOLD_ANYWAY {
             return;
         }
         known.told = now;
@@ -95,7 +101,6 @@ impl Decoder for TcpAcceptDecoder {
             event_kind::EVENT_TCP_LISTENER => {
                 let event: tcp_listener_event = read(bytes)?;
                 let netstat = Netstat::of(event.h.tid).or_else(|| Netstat::of(event.h.tgid));
-                let netstat = netstat.unwrap_or_default();
                 self.listener(&event, netstat, context, rows);
             }
             event_kind::EVENT_PROCESS_EXIT => {

@@ -16,6 +16,37 @@ impl Netstat {
     }
 }
 
+/// Which of a namespace's overflows were one socket's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overflows {
+    /// What the namespace had counted. `None`: it could not be read.
+    counted: Option<u64>,
+    /// What it counted last that the socket had not dropped yet.
+    spare: u64,
+}
+
+impl Overflows {
+    /// Begins at this reading.
+    pub(super) fn new(counted: Option<u64>) -> Self {
+        Overflows { counted, spare: 0 }
+    }
+
+    /// Of what the namespace has counted since the reading before, what is this socket's, which dropped so
+    /// many: no more than those. The socket is read first, and on a busy host much earlier: what overflows in
+    /// between is among its drops only at the next reading.
+    pub(super) fn since(&mut self, counted: Option<u64>, drops: u32) -> u32 {
+        let new = match (counted, self.counted) {
+            (Some(now), Some(before)) => now.saturating_sub(before),
+            _ => 0,
+        };
+        let drops = u64::from(drops);
+        let before = self.spare.min(drops);
+        let now = new.min(drops - before);
+        *self = Overflows { counted: counted.or(self.counted), spare: new - now };
+        u32::try_from(before + now).unwrap_or(u32::MAX)
+    }
+}
+
 /// Two lines: names, then values.
 fn parse(text: &str) -> Option<Netstat> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
@@ -33,7 +64,40 @@ fn parse(text: &str) -> Option<Netstat> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Netstat, parse};
+    use super::{Netstat, Overflows, parse};
+
+    /// Readings: what the namespace had counted, what the socket dropped, what was its.
+    fn read(readings: &[(Option<u64>, u32, u32)]) {
+        let mut overflows = Overflows::new(Some(100));
+        for (counted, drops, expected) in readings {
+            assert_eq!(
+                overflows.since(*counted, *drops),
+                *expected,
+                "{counted:?}, {drops} of {readings:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_socket_has_no_more_overflows_than_it_dropped() {
+        read(&[(Some(103), 3, 3), (Some(103), 5, 0), (Some(110), 2, 2)]);
+    }
+
+    #[test]
+    fn what_overflowed_after_the_socket_was_read_is_its_at_the_next_reading() {
+        read(&[(Some(102), 0, 0), (Some(102), 2, 2), (Some(102), 2, 0)]);
+        read(&[(Some(105), 2, 2), (Some(106), 4, 4)]);
+        // Two readings later it was another's.
+        read(&[(Some(102), 0, 0), (Some(102), 0, 0), (Some(102), 2, 0)]);
+    }
+
+    #[test]
+    fn a_namespace_that_cannot_be_read_has_counted_nothing() {
+        read(&[(None, 4, 0), (Some(101), 4, 1)]);
+        let mut overflows = Overflows::new(None);
+        assert_eq!(overflows.since(Some(700), 9), 0, "from any time");
+        assert_eq!(overflows.since(Some(701), 9), 1);
+    }
 
     #[test]
     fn names_and_values_belong_together_by_place() {
