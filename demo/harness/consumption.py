@@ -31,6 +31,7 @@ class Scene:
 
     own: Account
     seen: Account
+    profiled: float  # decoding, by Go's own profiler
     records_per_second: float
     since: str
     until: str
@@ -76,10 +77,10 @@ class Consumption:
             own = json.loads(consumer.tail(1))
         except ValueError:
             raise DemoError(f"{name} said: {consumer.tail()}") from None
-        decoding, _ = seconds_in_profile(self._processes, profile, DECODE, "cpu")
+        decoding, whole = seconds_in_profile(self._processes, profile, DECODE, "cpu")
         return Scene(
-            # The kernel's clock: a profiler of signals misses what ends before the next one.
-            own=Account(decoding / own["cpu_seconds"], own["reading"]),
+            own=Account(own["decoding"], own["reading"]),
+            profiled=decoding / whole if whole else 0.0,
             seen=self._seen(name, since, until),
             records_per_second=own["records_per_second"],
             since=since,
