@@ -11,7 +11,7 @@ import time
 
 CONNECTIONS = 6
 HOLD_S = 0.7
-BURN_S = 0.3
+BURN_S = 0.12
 
 
 def reconnect():
@@ -40,16 +40,20 @@ def ask():
 
 
 def exchange(times):
-    """Many small messages there and back, one after the other. The quickest found the CPUs free."""
+    """Many small messages there and back, one after the other.
+
+    On loopback the sender itself takes its message through the receive stack, firewall and all: how long the
+    quickest took needs nobody else's CPU time.
+    """
     quickest = 1 << 62
     with socket.create_connection(("127.0.0.1", int(os.environ["ECHO"]))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(times):
             start = time.monotonic_ns()
             connection.sendall(b"?")
-            connection.recv(1)
             quickest = min(quickest, time.monotonic_ns() - start)
-    return {"message": quickest / 2}
+            connection.recv(1)
+    return {"message": quickest}
 
 
 def throttled():
