@@ -9,9 +9,9 @@ import threading
 import time
 
 BINARIES = ("session", "throttle", "netstack")
-# It compares with the scheduler's own accounts, to 2 ms a second, a thread that changes CPUs all the
-# time. The scheduler and the hook in it look at the clock one after the other, and the other CPU's
-# turn may come between (README.md).
+# It compares a thread that changes CPUs all the time with the scheduler's own accounts, to 2 ms a
+# second. The scheduler and the hook in it look at the clock one after the other, and the other
+# CPU's turn may come between (README.md).
 SKIPPED = ("sums::a_thread_moved_between_cpus_loses_nothing",)
 # Of the guest's time, of which no test takes a quarter.
 PATIENCE_S = 120
@@ -95,6 +95,8 @@ def main():
             ok, detail = run(binary, name)
             took = f"{time.monotonic() - start:.1f} s"
             say(check=f"{binary} {name}", ok=ok, detail=f"{took} {detail}".strip())
+    if only and "smoke" not in only:
+        say(done=True)
 
 
 if __name__ == "__main__":
