@@ -21,7 +21,7 @@
 #define PYTHON_ENTRY_BIT (1ull << 60)
 
 /* Python frames of threads without thread state are looked for again after this long. */
-#define PYTHON_LOOK_AGAIN_NS 100000000
+#define PYTHON_LOOK_AGAIN_NS 1000000000
 
 struct python_context {
 	struct stack_scratch *s;
@@ -301,6 +301,46 @@ STACKS struct {
 } python_states SEC(".maps");
 
 /*
+ * What pthread_getspecific() gives for the first keys: glibc keeps the values in struct pthread, each behind
+ * a number, at the same place in all its releases for x86-64. CPython keeps the thread's state there.
+ */
+#define SPECIFICS_AT 0x310
+#define SPECIFICS 32
+
+struct specifics {
+	struct python_walk *walk;
+	__u64 pthread;
+	__u64 thread_id; /* where in a thread state it says whose it is */
+	__u64 found;
+};
+
+/* Is this value the thread's state? */
+static long look_at_specific(__u32 index, struct specifics *c)
+{
+	__u64 value, whose;
+
+	if (index >= SPECIFICS)
+		return 1;
+	value = *(__u64 *)&c->walk->frames[index * 16 + 8];
+	if (!value || !python_word(value + c->thread_id, &whose) || whose != c->pthread)
+		return 0;
+	c->found = value;
+	return 1;
+}
+
+/* The thread's state, without a look at those of all others, of which there may be thousands. 0: it has none
+ * there. */
+static __noinline __u64 own_state(struct python_walk *walk, __u64 pthread, __u64 thread_id)
+{
+	struct specifics c = { .walk = walk, .pthread = pthread, .thread_id = thread_id };
+
+	if (bpf_probe_read_user(walk->frames, SPECIFICS * 16, (void *)(pthread + SPECIFICS_AT)))
+		return 0;
+	bpf_loop(SPECIFICS, look_at_specific, &c, 0);
+	return c.found;
+}
+
+/*
  * In: `task` is the current thread, `s->e.h.tgid` its process. Preemption is off and page faults are
  * not taken: memory is read with bpf_probe_read_user(). The native frames are in `s` already.
  *
@@ -324,9 +364,11 @@ static __always_inline enum stack_end walk_python(struct stack_scratch *s, struc
 		if (!tstate && s->e.h.time - known->as_of < PYTHON_LOOK_AGAIN_NS)
 			return STACK_ABSENT;
 	}
+	if (!tstate)
+		tstate = own_state(&s->python, task->thread.fsbase, p->python.tstate_thread_id);
 	end = walk_python_frames(s, &p->python, task->thread.fsbase, tstate);
 	now.tstate = s->python.found;
-	if (!known || now.tstate != tstate || !tstate)
+	if (!known || now.tstate != known->tstate || !now.tstate)
 		bpf_map_update_elem(&python_states, &tid, &now, BPF_ANY);
 	return end;
 }
