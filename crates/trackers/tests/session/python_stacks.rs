@@ -74,6 +74,45 @@ fn every_thread_tells(python: &Python) {
     watcher.assert_nothing_lost();
 }
 
+/// More threads than are looked at one by one; the first stands behind all others.
+const CROWD: &str = r"
+import threading, time
+threading.stack_size(65536)
+over = threading.Event()
+for _ in range(4500):
+    threading.Thread(target=over.wait).start()
+say('ready')
+sys.stdin.readline()
+time.sleep(0.05)
+say('slept')
+over.set()
+";
+
+#[test]
+fn the_first_of_thousands_of_threads_tells_its_frames() {
+    let all = interpreters();
+    for python in [all.first(), all.last()].into_iter().flatten() {
+        let mut watcher = Watcher::new();
+        let mut program = Program::start(python, CROWD);
+        program.hear();
+        let interpreter = Inspector::new().inspect(program.pid()).unwrap();
+        let python_layout = PythonLayout::from(interpreter.frames.as_ref().unwrap());
+        let config = ProcessConfig { python: python_layout, ..ProcessConfig::default() };
+        watcher.session.watch(program.pid() as u32, config).unwrap();
+        program.tell("");
+        program.hear();
+        let sample = watcher.row("off_cpu", |row| {
+            row.u64("tid") == program.pid() as u64 && row.text("state") == "sleep"
+        });
+        let Some(stack) = watcher.stack_of(&sample) else {
+            assert!(watcher.untold() > 0, "{python:?}: its stack is missing");
+            continue;
+        };
+        assert_eq!(stack.ends.python, StackEnd::Complete, "{python:?}");
+        assert_eq!(stack.python.len(), 1, "{python:?}: {:?}", stack.python);
+    }
+}
+
 /// The sample of each thread's longest wait, once all that can come of it has come.
 fn samples(watcher: &Watcher, told: &BTreeMap<u32, Told>) -> BTreeMap<u32, Row> {
     let longest = |tid: &u32| {
