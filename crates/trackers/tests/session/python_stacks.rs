@@ -42,6 +42,8 @@ fn every_thread_tells(python: &Python) {
     program.tell("");
     let told = trees::hear(&mut program);
     let told: BTreeMap<u32, Told> = told.into_iter().skip(1).map(|told| (told.tid, told)).collect();
+    // Waits of ten milliseconds or longer are samples, each of them; shorter ones may be.
+    std::thread::sleep(Duration::from_millis(50));
     // Each release ends the wait of one thread.
     for _ in &told {
         program.tell("release");
