@@ -160,11 +160,15 @@ int BPF_PROG(ledger_exit, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
+	__u64 now;
 
 	if (!t)
 		return 0;
+	now = bpf_ktime_get_ns();
+	if (!is_on_cpu(t->state)) /* it has not left its CPU since its last wait, and never will */
+		arrive_untold(now);
 	bpf_probe_read_kernel(t->comm, COMM_LEN, &task->comm);
-	end_thread(t, bpf_ktime_get_ns());
+	end_thread(t, now);
 	return 0;
 }
 
