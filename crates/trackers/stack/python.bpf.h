@@ -20,7 +20,7 @@
 /* struct python_frame's second word: `entry`. */
 #define PYTHON_ENTRY_BIT (1ull << 60)
 
-/* Python frames of threads without thread state are looked for again after this long. */
+/* The state of a thread that keeps none is looked for among all others' again after this long. */
 #define PYTHON_LOOK_AGAIN_NS 1000000000
 
 struct python_context {
@@ -358,14 +358,13 @@ static __always_inline enum stack_end walk_python(struct stack_scratch *s, struc
 	if (!p || p->python.frames == PYTHON_NOT_READ)
 		return STACK_ABSENT;
 	known = bpf_map_lookup_elem(&python_states, &tid);
-	if (known) {
+	if (known)
 		tstate = known->tstate;
-		/* Not every thread of a Python process is one of Python's. */
-		if (!tstate && s->e.h.time - known->as_of < PYTHON_LOOK_AGAIN_NS)
-			return STACK_ABSENT;
-	}
 	if (!tstate)
 		tstate = own_state(&s->python, task->thread.fsbase, p->python.tstate_thread_id);
+	/* Not every thread of a Python process is one of Python's, and a new one is not yet. */
+	if (!tstate && known && s->e.h.time - known->as_of < PYTHON_LOOK_AGAIN_NS)
+		return STACK_ABSENT;
 	end = walk_python_frames(s, &p->python, task->thread.fsbase, tstate);
 	now.tstate = s->python.found;
 	if (!known || now.tstate != known->tstate || !now.tstate)
