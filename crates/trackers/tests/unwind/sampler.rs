@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use underspan_model::StackEnd;
 use underspan_trackers::stack::RawStack;
 use underspan_trackers::{ALL, Decoder, Options, ProcessConfig, Rows, Session};
 
@@ -76,22 +75,23 @@ impl Sampler {
         self.rows.extend(decode(&mut rows));
     }
 
-    /// The native stacks of a thread's waits, and how often each was seen.
+    /// The native stacks of a thread's waits, and how often each was seen. A wait whose end the kernel
+    /// did not tell has none (see ledger/README.md); there are no more of them than were counted.
     pub(crate) fn waits(&self, tid: u32) -> HashMap<RawStack, usize> {
         let mut stacks = HashMap::new();
         let wanted = |row: &&Row| row.table == "off_cpu" && row.u64("tid") == u64::from(tid);
+        let mut without = 0u64;
         for row in self.rows.iter().filter(wanted) {
-            let id = row.u64("stack_id") as usize;
-            let missed = RawStack {
-                ends: underspan_trackers::stack::Ends {
-                    native: StackEnd::Missed,
-                    ..Default::default()
-                },
-                ..RawStack::default()
-            };
-            let stack = id.checked_sub(1).map_or(&missed, |index| &self.context.stacks[index]);
-            *stacks.entry(stack.clone()).or_default() += 1;
+            match (row.u64("stack_id") as usize).checked_sub(1) {
+                Some(index) => {
+                    *stacks.entry(self.context.stacks[index].clone()).or_default() += 1;
+                }
+                None => without += 1,
+            }
         }
+        let lost = self.session.lost().expect("the counters can be read");
+        let untold = lost.iter().filter(|lost| lost.reason == "untold").map(|lost| lost.count);
+        assert!(without <= untold.sum::<u64>(), "{without} samples have no stack");
         stacks
     }
 }
