@@ -150,9 +150,14 @@ def stack(claim, seen):
     """One place or several at which a thread waited: its samples say the same."""
     rows, trees, cut_short = rows_of(claim, seen), claim["trees"], claim.get("cut_short", "")
     weight, injected = sum(row["weight_ns"] for row in rows), sum(tree["ns"] for tree in trees)
-    found, why, cut = collections.Counter(), collections.Counter(), 0
+    found, why, cut, told = collections.Counter(), collections.Counter(), 0, 0
     for row in rows:
         known = seen.stacks.get(row["stack_id"])
+        # Of a wait whose end the kernel did not tell there is no stack, right or wrong. How many
+        # such rows there may be is judged for the run (runner.py).
+        if known is None and not int(row["stack_id"]):
+            continue
+        told += row["weight_ns"]
         said = [problem(known, tree, cut_short) for tree in trees]
         cut += known is None or known["truncated"] != cut_short
         if None in said:
@@ -161,7 +166,7 @@ def stack(claim, seen):
             why[said[0]] += row["weight_ns"]
     # Each place has the share that it had of the time, and what one has too much another lacks.
     right = 100 * sum(
-        min(found[index] / weight, tree["ns"] / injected) if weight and injected else 0
+        min(found[index] / told, tree["ns"] / injected) if told and injected else 0
         for index, tree in enumerate(trees)
     )
     verdict = StackVerdict(

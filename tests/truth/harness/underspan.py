@@ -142,8 +142,8 @@ class Underspan:
 
     def cut_short(self):
         """How the stacks of this run ended, by reason (whole ones have none), and of how many
-        programs they are. A program's memory map is read soon after it began: its first second does
-        not count."""
+        programs they are. A program's memory map is read soon after it began: its first two
+        seconds do not count."""
         since = f"start_time >= fromUnixTimestamp64Nano({self.since})"
         samples = " UNION ALL ".join(
             "SELECT host, pid, stack_id, toUnixTimestamp64Nano(start_time) + duration_ns AS end "
@@ -155,10 +155,18 @@ class Underspan:
             f"FROM thread_states WHERE {since} GROUP BY pid) "
             f"SELECT truncated, groupArray(pid) AS pids FROM ({samples}) AS samples "
             "JOIN stacks USING (host, stack_id) JOIN programs USING (pid) "
-            "WHERE end > first + 1000000000 GROUP BY truncated"
+            "WHERE end > first + 2000000000 GROUP BY truncated"
         )
         programs = {pid for row in rows for pid in row["pids"]}
         return {row["truncated"]: len(row["pids"]) for row in rows}, len(programs)
+
+    def without_stack(self):
+        """Waits that are samples, and of whose stack nothing is known."""
+        rows = self.rows(
+            "SELECT count() AS samples FROM off_cpu WHERE stack_id = 0 "
+            f"AND start_time >= fromUnixTimestamp64Nano({self.since})"
+        )
+        return int(rows[0]["samples"])
 
     def untold(self):
         """How often a thread came on a CPU in this run and the kernel did not tell."""
