@@ -9,6 +9,7 @@ from .verdict import Verdict, ms
 RIGHT = 99
 WEIGHT_ERROR = 1
 CUT_SHORT = 0.5
+WITHOUT = 1
 
 # As much of a stack that is deeper must still be there.
 DEEPEST = 500
@@ -150,12 +151,14 @@ def stack(claim, seen):
     """One place or several at which a thread waited: its samples say the same."""
     rows, trees, cut_short = rows_of(claim, seen), claim["trees"], claim.get("cut_short", "")
     weight, injected = sum(row["weight_ns"] for row in rows), sum(tree["ns"] for tree in trees)
-    found, why, cut, told = collections.Counter(), collections.Counter(), 0, 0
+    found, why = collections.Counter(), collections.Counter()
+    cut, told, without = 0, 0, 0
     for row in rows:
         known = seen.stacks.get(row["stack_id"])
-        # Of a wait whose end the kernel did not tell there is no stack, right or wrong. How many
-        # such rows there may be is judged for the run (runner.py).
+        # Of a wait whose end the kernel did not tell there is no stack, right or wrong. That there
+        # are not more of them than it kept to itself is judged for the run (runner.py).
         if known is None and not int(row["stack_id"]):
+            without += 1
             continue
         told += row["weight_ns"]
         said = [problem(known, tree, cut_short) for tree in trees]
@@ -180,6 +183,8 @@ def stack(claim, seen):
         [],
     )
     verdict.problems.extend(problems(verdict, claim))
+    if without > max(1, len(rows) * WITHOUT / 100):
+        verdict.problems.append(f"{without} of {len(rows)} samples have no stack")
     if right < RIGHT:
         verdict.problems.extend(f"{ms(ns)} ms: {text[:2000]}" for text, ns in why.most_common(2))
     return [verdict]
