@@ -124,6 +124,16 @@ pub trait Decoder {
     ) {
     }
 
+    /// The stack of a wait that goes on was read from outside. Its part in the kernel was told before, by
+    /// an event.
+    fn ongoing(
+        &mut self,
+        _wait: &offcpu::OngoingWait,
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) {
+    }
+
     /// The host's counters were read, which no event tells of.
     fn throttle(&mut self, _round: &throttle::Round, _context: &mut dyn Context, _rows: &mut Rows) {
     }

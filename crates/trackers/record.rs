@@ -213,6 +213,14 @@ pub struct ThreadSnapshot {
     /// Who held the GIL when it last went to sleep for it, 0: it waits for something else, or that is
     /// not known.
     pub gil_holder: u32,
+    /// Its `pthread_self()`.
+    pub pthread: u64,
+    /// It has read a request and not answered it.
+    pub in_request: bool,
+    /// The futex that it waits on, or waited on last; 0: none.
+    pub futex: u64,
+    /// The system call that it waits in, or waited in last; -1: none.
+    pub syscall: i32,
 }
 
 impl ThreadSnapshot {
@@ -236,7 +244,27 @@ impl ThreadSnapshot {
                 (_, first) => first,
             },
             gil_holder: if raw.wait.gil == 0 { 0 } else { raw.wait.holder },
+            pthread: raw.pthread,
+            in_request: raw.open_requests > 0,
+            futex: raw.wait.futex,
+            syscall: raw.wait.syscall,
         })
+    }
+
+    /// What it waits for and since when, monotonic; `None`: nothing that keeps it off the CPU. A wait
+    /// that is older than the ledger counts from where that began.
+    pub fn waits(&self) -> Option<(State, u64)> {
+        let state = State::from_index(self.state).filter(|state| state.is_blocked())?;
+        Some((state, self.waiting_since.max(self.born)))
+    }
+
+    /// Whether it is still in the wait in which it was `then`, and was all the time. A wait for the GIL
+    /// is a loop of sleeps in one place.
+    pub fn sleeps_on_since(&self, then: &ThreadSnapshot) -> bool {
+        let same =
+            self.born == then.born && self.state == then.state && self.waits() == then.waits();
+        let gil = State::from_index(self.state) == Some(State::GilWait);
+        same && self.waits().is_some() && (gil || self.since == then.since)
     }
 
     /// The ledger as it would be if settled at `now`. The end of a wait that is settled only when

@@ -38,7 +38,9 @@ mod pthread;
 mod version;
 
 pub use error::InspectError;
-pub use frames::{CodeLayout, EntryMark, FrameFacts, FrameLayout, Instruction, ThreadList};
+pub use frames::{
+    CodeLayout, EntryMark, FrameFacts, FrameLayout, Instruction, RawFrame, RawFrames, ThreadList,
+};
 pub use gc::{GcFunction, GcRung, UsdtLocation, UsdtProbe};
 pub use inspector::Inspector;
 pub use interpreter::{Binary, BinaryKind, GcFacts, GenerationStats, GilLayout, Interpreter, Libc};

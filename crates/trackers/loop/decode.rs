@@ -63,8 +63,9 @@ impl LoopDecoder {
 
     fn stack(&mut self, event: &stack_event, bytes: &[u8]) -> Result<(), DecodeError> {
         let moment = u32::from(event.moment);
-        // A waker's stack tells of another thread's wait.
-        if event.loop_ == 0 || moment == stack_moment::STACK_OF_WAKER {
+        // A waker's stack tells of another thread's wait; one that goes on is part of no iteration yet.
+        let other = [stack_moment::STACK_OF_WAKER, stack_moment::STACK_ONGOING].contains(&moment);
+        if event.loop_ == 0 || other {
             return Ok(());
         }
         let mut stack = raw_stack(event, bytes)?;

@@ -3,6 +3,7 @@
 use underspan_model::{StackEnd, State};
 
 use super::join::{Join, Sample, UserStack};
+use super::ongoing::{Asleep, OngoingWait};
 use crate::record::{
     DecodeError, comm, event_kind, kind, off_cpu_event, read, stack_event, stack_moment,
     thread_exit_event,
@@ -22,6 +23,7 @@ const ALLOCATED: u64 = 16;
 pub(super) struct OffCpuDecoder {
     columns: Vec<String>,
     join: Join,
+    asleep: Asleep,
 }
 
 /// A stretch of the wait in one state.
@@ -41,7 +43,7 @@ struct Holder {
 
 impl OffCpuDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
-        OffCpuDecoder { columns, join: Join::default() }
+        OffCpuDecoder { columns, join: Join::default(), asleep: Asleep::default() }
     }
 
     fn write(&mut self, sample: Sample, context: &mut dyn Context, rows: &mut Rows) {
@@ -103,6 +105,7 @@ impl OffCpuDecoder {
                 let sleeper = (event.sequence >> 32) as u32;
                 self.join.waker(sleeper, event.sequence as u32, raw_stack(&event, bytes)?);
             }
+            stack_moment::STACK_ONGOING => self.asleep.told(&event, raw_stack(&event, bytes)?),
             _ => {}
         }
         Ok(())
@@ -135,7 +138,12 @@ impl Decoder for OffCpuDecoder {
         Ok(())
     }
 
+    fn ongoing(&mut self, wait: &OngoingWait, context: &mut dyn Context, rows: &mut Rows) {
+        self.asleep.write(wait, context, rows);
+    }
+
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        self.asleep.tick(now);
         let samples = self.join.tick(now);
         self.write_all(samples, context, rows);
     }

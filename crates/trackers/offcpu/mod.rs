@@ -2,12 +2,16 @@
 
 mod decode;
 mod join;
+mod ongoing;
 
 use crate::rows::columns;
 use crate::{Attach, Decoder, Hook, Program, Tracker};
 
+pub use ongoing::OngoingWait;
+
 /// Waits with their stacks. Which waits become samples is decided in the ledger's program
-/// (`sample.bpf.c`); a program of its own takes the stack in user mode.
+/// (`sample.bpf.c`); a program of its own takes the stack in user mode. Waits that go on are looked at
+/// from outside.
 pub struct OffCpuTracker;
 
 const HOOKS: &[Hook] = &[
@@ -22,6 +26,11 @@ const HOOKS: &[Hook] = &[
     Hook {
         what: "threads back from a wait, without restartable sequences",
         programs: &[Program { name: "ledger_switch", attach: Attach::TaskWork }],
+        required: false,
+    },
+    Hook {
+        what: "threads whose wait goes on",
+        programs: &[Program { name: "offcpu_ongoing", attach: Attach::Iterator("task") }],
         required: false,
     },
 ];
@@ -64,7 +73,7 @@ impl Tracker for OffCpuTracker {
     }
 
     fn tables(&self) -> Vec<(&'static str, Vec<String>)> {
-        vec![("off_cpu", columns(&COLUMNS))]
+        vec![("off_cpu", columns(&COLUMNS)), ("off_cpu_ongoing", ongoing::columns_of_ongoing())]
     }
 
     fn readme(&self) -> &'static str {

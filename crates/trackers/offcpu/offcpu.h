@@ -39,4 +39,7 @@ struct off_cpu_event {
 	__u8 _pad[7];
 };
 
+/* Of so many threads whose wait goes on the stack is taken at once, at the most. */
+#define ONGOING_AT_ONCE 256
+
 #endif

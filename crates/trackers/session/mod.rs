@@ -6,6 +6,7 @@ mod entries;
 mod error;
 mod load;
 mod loops;
+mod ongoing;
 mod sampling;
 mod sockets;
 mod unwind;
@@ -34,6 +35,7 @@ use collections::GcKey;
 use entries::entries;
 use error::Result;
 use load::{attach_all, load};
+use ongoing::Ongoing;
 use sampling::Sampling;
 pub use unwind::UnwindStats;
 use unwind::Unwinding;
@@ -138,6 +140,7 @@ pub struct Session {
     adopt_sockets: Link,
     adopt_connections: Link,
     listeners: Link,
+    ongoing: Option<Ongoing>,
     unwind_megabytes: u32,
     unwinding: Option<Unwinding>,
     object: Object,
@@ -165,6 +168,7 @@ impl Session {
         let adopt_sockets = over_files("tcp_adopt")?;
         let adopt_connections = over_files("request_adopt")?;
         let listeners = sockets::listeners(&object)?;
+        let ongoing = Ongoing::open(&object, &refused)?;
 
         let queue = Rc::new(RefCell::new(Queue::default()));
         let mut builder = RingBufferBuilder::new();
@@ -196,6 +200,7 @@ impl Session {
             adopt_sockets,
             adopt_connections,
             listeners,
+            ongoing,
             unwind_megabytes: options.unwind_megabytes,
             unwinding: None,
             object,
@@ -277,6 +282,14 @@ impl Session {
             snapshots.extend(snapshot);
         }
         Ok(snapshots)
+    }
+
+    /// One watched thread's ledger. `None`: there is none, or it would not hold still.
+    pub fn thread(&self, tid: u32) -> Option<ThreadSnapshot> {
+        (0..3).find_map(|_| {
+            let bytes = self.threads.lookup(&tid.to_ne_bytes(), MapFlags::ANY).ok()??;
+            ThreadSnapshot::from_bytes(&bytes)
+        })
     }
 
     /// Waits up to `timeout` for the ring to get full, then hands out what is in it, but no more

@@ -2,6 +2,7 @@
 
 mod check;
 mod layout;
+mod walk;
 
 use crate::check::Addresses;
 use crate::layout::Layout;
@@ -9,6 +10,7 @@ use crate::layout::Layout;
 pub(crate) use check::{LONGEST_TABLE, check};
 pub use layout::{CodeLayout, EntryMark, FrameLayout, Instruction};
 pub(crate) use layout::{FrameWords, V3_8, V3_10, V3_11, V3_12, published};
+pub use walk::{RawFrame, RawFrames};
 
 /// What it takes to walk the Python frames of this process's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

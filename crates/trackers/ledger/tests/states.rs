@@ -49,6 +49,10 @@ impl Simulated {
             ledger: self.ledger,
             waiting_since: 0,
             gil_holder: 0,
+            pthread: 0,
+            in_request: false,
+            futex: 0,
+            syscall: -1,
         }
     }
 

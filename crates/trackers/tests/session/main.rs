@@ -15,6 +15,7 @@ mod lives;
 mod loops;
 mod off_cpu;
 mod oncpu;
+mod ongoing;
 mod python_stacks;
 mod requests;
 mod sessions;

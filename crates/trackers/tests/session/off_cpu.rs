@@ -138,7 +138,7 @@ fn a_wait_for_the_gil_is_one_sample_and_names_its_holder() {
 }
 
 /// Where a function of the kernel is: up to the next symbol.
-fn kernel_function(name: &str) -> Range<u64> {
+pub(crate) fn kernel_function(name: &str) -> Range<u64> {
     let symbols = std::fs::read_to_string("/proc/kallsyms").expect("it can be read");
     let mut addresses = Vec::new();
     let mut start = None;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use underspan_model::{Ledger, State};
+use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::stack::RawStack;
 use underspan_trackers::{
     ALL, Decoder, Lifecycle, LostCount, Options, ProcessConfig, Rows, Session, ThreadSnapshot,
@@ -90,6 +91,15 @@ impl Watcher {
         for decoder in &mut self.decoders {
             decoder.ledgers(&threads, now, &mut self.context, &mut rows);
             decoder.tick(now, &mut self.context, &mut rows);
+        }
+        self.rows.extend(decode(&mut rows));
+    }
+
+    /// The stack of a wait that goes on was read.
+    pub(crate) fn ongoing(&mut self, wait: &OngoingWait) {
+        let mut rows = Rows::default();
+        for decoder in &mut self.decoders {
+            decoder.ongoing(wait, &mut self.context, &mut rows);
         }
         self.rows.extend(decode(&mut rows));
     }

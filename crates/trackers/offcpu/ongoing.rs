@@ -1,0 +1,86 @@
+//! Waits that are not over: where their threads stand, as seen from outside.
+
+use std::collections::HashMap;
+
+use underspan_model::{StackEnd, State};
+
+use crate::record::{ThreadSnapshot, stack_event};
+use crate::rows::{columns, span_row};
+use crate::stack::{Ends, PythonFrame, RawStack};
+use crate::{Context, Rows, Thread};
+
+/// So long, in nanoseconds, the kernel's part of a stack waits for the rest.
+const PATIENCE: u64 = 60_000_000_000;
+
+const COLUMNS: [&str; 7] =
+    ["state", "stack_id", "lock_addr", "holder_tid", "holder_thread", "in_request", "syscall"];
+
+pub(super) fn columns_of_ongoing() -> Vec<String> {
+    columns(&COLUMNS)
+}
+
+/// A wait that goes on, and what was read of its thread's memory. The thread has not moved meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OngoingWait {
+    /// The thread, before its memory was read.
+    pub thread: ThreadSnapshot,
+    /// When it still waited after that, monotonic.
+    pub seen: u64,
+    /// Its native frames, innermost first.
+    pub native: Vec<u64>,
+    /// Its Python frames, innermost first.
+    pub python: Vec<PythonFrame>,
+    /// Why the walk of the native frames ended,
+    pub native_end: StackEnd,
+    /// and that of the Python frames.
+    pub python_end: StackEnd,
+}
+
+/// Where in the kernel threads sleep.
+#[derive(Debug)]
+pub(super) struct Asleep {
+    columns: Vec<String>,
+    told: HashMap<u32, (u64, RawStack)>,
+}
+
+impl Default for Asleep {
+    fn default() -> Self {
+        Asleep { columns: columns_of_ongoing(), told: HashMap::new() }
+    }
+}
+
+impl Asleep {
+    pub(super) fn told(&mut self, event: &stack_event, stack: RawStack) {
+        self.told.insert(event.h.tid, (event.h.time, stack));
+    }
+
+    pub(super) fn tick(&mut self, now: u64) {
+        self.told.retain(|_, (time, _)| now.saturating_sub(*time) < PATIENCE);
+    }
+
+    pub(super) fn write(&mut self, wait: &OngoingWait, context: &mut dyn Context, rows: &mut Rows) {
+        let thread = &wait.thread;
+        let Some((state, since)) = thread.waits() else { return };
+        let told = self.told.remove(&thread.tid);
+        // One of an earlier wait is another stack.
+        let kernel = told.filter(|(time, _)| *time >= since).map(|(_, stack)| stack);
+        let kernel_end = kernel.as_ref().map_or(StackEnd::Missed, |stack| stack.ends.kernel);
+        let stack = context.stack(RawStack {
+            pid: thread.pid,
+            kernel: kernel.map(|stack| stack.kernel).unwrap_or_default(),
+            native: wait.native.clone(),
+            python: wait.python.clone(),
+            ends: Ends { kernel: kernel_end, native: wait.native_end, python: wait.python_end },
+        });
+        let lock = if state == State::LockWait { thread.futex } else { 0 };
+        let holder = match thread.gil_holder {
+            0 => Thread::default(),
+            tid => context.thread(thread.pid, tid, ""),
+        };
+        let who = context.thread(thread.pid, thread.tid, &thread.comm);
+        let batch = rows.table("off_cpu_ongoing", &self.columns);
+        let mut row = span_row(batch, context, &who, since, wait.seen.saturating_sub(since));
+        row.str(state.name()).u64(stack).u64(lock);
+        row.u32(holder.tid).str(&holder.name).u8(thread.in_request.into()).i32(thread.syscall);
+    }
+}
