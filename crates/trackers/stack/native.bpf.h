@@ -68,10 +68,25 @@ static __always_inline void unwind_forget(__u32 tgid)
 	bpf_map_delete_elem(&unwind_processes, &tgid);
 }
 
+/* By moment, as the scratch of a walk, which has no room for it. */
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STACK_MOMENTS);
+	__type(key, __u32);
+	__type(value, struct unwind_memory);
+} unwind_memory SEC(".maps");
+
 struct native_context {
 	struct stack_scratch *s;
 	struct pt_regs *regs;
+	struct unwind_memory *memory;
 };
+
+/* Rather than a reason to end. */
+#define GO_ON (-1)
+
+/* (sqrt(5) - 1) / 2, of 2^64: spreads addresses over a table. */
+#define GOLDEN_64 0x9e3779b97f4a7c15ULL
 
 static __always_inline void unwind_is_stale(__u32 tgid, __u64 address)
 {
@@ -143,7 +158,7 @@ static __always_inline union unwind_entry *unwind_entry(__u32 at)
 	}
 
 /* Finds the rule of an address: the last row of its block that begins at or before it. */
-static __noinline bool native_row(struct native_walk *w, __u64 address, struct unwind_row *row)
+static __noinline bool native_row(struct native_walk *w, __u64 address, struct unwind_rule *rule)
 {
 	__u64 into = address - w->base;
 	union unwind_entry *entry;
@@ -175,10 +190,32 @@ static __noinline bool native_row(struct native_walk *w, __u64 address, struct u
 	entry = bpf_map_lookup_elem(entries, &slot);
 	if (!entry)
 		return false;
-	*row = entry->row;
+	*rule = entry->row.rule;
 	return true;
 }
 #undef DESCEND
+
+/* How to leave the function that an address is in. GO_ON, or why nobody knows. */
+static __always_inline int native_rule(struct native_walk *w, struct unwind_memory *memory, __u64 address,
+				       struct unwind_rule *rule)
+{
+	struct unwind_found *found = &memory->found[address * GOLDEN_64 >> (64 - UNWIND_FOUND_BITS)];
+
+	if (found->address == address && found->generation == w->generation) {
+		*rule = found->rule;
+		return GO_ON;
+	}
+	if (address - w->start >= w->size && !native_mapping(w, address))
+		return STACK_NO_MAPPING;
+	if (w->blocks == UNWIND_NO_TABLE)
+		return STACK_NO_TABLE;
+	if (!w->blocks || !native_row(w, address, rule))
+		rule->cfa = UNWIND_GAP;
+	found->address = address;
+	found->generation = w->generation;
+	found->rule = *rule;
+	return GO_ON;
+}
 
 /* A user register by its DWARF number. Each is read by itself: an offset that the compiler computes
  * is refused by the verifier. */
@@ -239,8 +276,6 @@ static __always_inline bool stack_word(struct native_walk *w, __u64 *word, __u64
 	return true;
 }
 
-#define GO_ON (-1)
-
 /* The interrupted registers, as the kernel put them on the stack: rbp, rbx, rdx, rax, rcx, rsp, rip. */
 #define SIGCONTEXT_RBP 120
 
@@ -299,39 +334,39 @@ static __always_inline __u32 low_bits(__u16 words)
 }
 
 /* Out of one frame, into its caller's. */
-static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct unwind_row row,
+static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct unwind_rule rule,
 				       bool innermost)
 {
 	__u64 cfa;
 
-	switch (row.cfa) {
+	switch (rule.cfa) {
 	case UNWIND_RSP:
-		cfa = w->sp + row.words * 8;
+		cfa = w->sp + rule.words * 8;
 		break;
 	case UNWIND_RBP:
 		if (!w->bp_known)
 			return STACK_NO_RULE;
-		cfa = w->bp + (__s16)row.words * 8;
+		cfa = w->bp + (__s16)rule.words * 8;
 		break;
 	case UNWIND_AT_RSP:
-		if (!stack_word(w, &cfa, w->sp + high_words(row.words)))
+		if (!stack_word(w, &cfa, w->sp + high_words(rule.words)))
 			return STACK_UNREADABLE;
-		cfa += low_bits(row.words) * 8;
+		cfa += low_bits(rule.words) * 8;
 		break;
 	case UNWIND_AT_RBP:
 		if (!w->bp_known)
 			return STACK_NO_RULE;
-		if (!stack_word(w, &cfa, w->bp + high_words(row.words)))
+		if (!stack_word(w, &cfa, w->bp + high_words(rule.words)))
 			return STACK_UNREADABLE;
-		cfa += low_bits(row.words) * 8;
+		cfa += low_bits(rule.words) * 8;
 		break;
 	case UNWIND_REGISTER:
 		if (!innermost)
 			return STACK_NO_RULE;
-		cfa = user_register(regs, low_bits(row.words)) + high_words(row.words);
+		cfa = user_register(regs, low_bits(rule.words)) + high_words(rule.words);
 		break;
 	case UNWIND_PLT:
-		cfa = w->sp + ((w->pc & 15) >= row.words ? 16 : 8);
+		cfa = w->sp + ((w->pc & 15) >= rule.words ? 16 : 8);
 		break;
 	case UNWIND_FRAME_POINTER:
 		return w->bp_known ? leave_by_frame_pointer(w) : STACK_NO_RULE;
@@ -346,14 +381,14 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 	}
 	if (cfa <= w->sp)
 		return STACK_INCONSISTENT;
-	if (row.rbp == UNWIND_RBP_AT_CFA) {
-		if (!stack_word(w, &w->bp, cfa + row.rbp_words * 8))
+	if (rule.rbp == UNWIND_RBP_AT_CFA) {
+		if (!stack_word(w, &w->bp, cfa + rule.rbp_words * 8))
 			return STACK_UNREADABLE;
 		w->bp_known = 1;
-	} else if (row.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
-		if (!stack_word(w, &w->bp, w->bp + row.rbp_words * 8))
+	} else if (rule.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
+		if (!stack_word(w, &w->bp, w->bp + rule.rbp_words * 8))
 			return STACK_UNREADABLE;
-	} else if (row.rbp != UNWIND_RBP_SAME) {
+	} else if (rule.rbp != UNWIND_RBP_SAME) {
 		w->bp_known = 0;
 	}
 	if (!stack_word(w, &w->pc, cfa - 8))
@@ -368,8 +403,8 @@ static long native_frame(__u32 index, struct native_context *c)
 {
 	struct stack_scratch *s = c->s;
 	struct native_walk *w = &s->native;
-	struct unwind_row row = { .cfa = UNWIND_GAP };
-	__u64 pc = w->pc, address;
+	struct unwind_rule rule = {};
+	__u64 pc = w->pc;
 	int end;
 
 	if (!pc) {
@@ -382,19 +417,11 @@ static long native_frame(__u32 index, struct native_context *c)
 	}
 	s->e.native_frames = index + 1;
 	/* A return address may be the next function's first byte: the call is before it. */
-	address = w->exact ? pc : pc - 1;
-	if (address - w->start >= w->size && !native_mapping(w, address)) {
+	end = native_rule(w, c->memory, w->exact ? pc : pc - 1, &rule);
+	if (end == STACK_NO_MAPPING)
 		unwind_is_stale(s->e.h.tgid, pc);
-		w->end = STACK_NO_MAPPING;
-		return 1;
-	}
-	if (w->blocks == UNWIND_NO_TABLE) {
-		w->end = STACK_NO_TABLE;
-		return 1;
-	}
-	if (w->blocks && !native_row(w, address, &row))
-		row.cfa = UNWIND_GAP;
-	end = leave_frame(w, c->regs, row, index == 0);
+	if (end == GO_ON)
+		end = leave_frame(w, c->regs, rule, index == 0);
 	if (end == GO_ON)
 		return 0;
 	w->end = end;
@@ -415,11 +442,15 @@ static __always_inline enum stack_end walk_native(struct stack_scratch *s, struc
 	struct native_context c = { .s = s, .regs = regs };
 	struct native_walk *w = &s->native;
 	struct unwind_process *p;
-	__u32 tgid = s->e.h.tgid;
+	__u32 tgid = s->e.h.tgid, moment = s->e.moment;
 
+	c.memory = bpf_map_lookup_elem(&unwind_memory, &moment);
+	if (!c.memory)
+		return STACK_ENDS;
 	p = bpf_map_lookup_elem(&unwind_processes, &tgid);
 	w->first = p ? p->first : 0;
 	w->count = p ? p->count : 0;
+	w->generation = p ? p->generation : 0;
 	w->start = 0;
 	w->size = 0;
 	w->window = 0;

@@ -46,14 +46,19 @@ enum unwind_rbp {
 	UNWIND_RBP_UNKNOWN,
 };
 
-/* The rule that holds from `pc` on. Its return address is at the CFA - 8. */
-struct unwind_row {
-	__u32 pc;     /* bytes from the table's first */
+/* How to leave a function. Its return address is at the CFA - 8. */
+struct unwind_rule {
 	__u8 cfa : 5; /* enum unwind_cfa */
 	__u8 rbp : 3; /* enum unwind_rbp */
 	__s8 rbp_words;
 	__u16 words; /* RSP: unsigned. RBP: signed. PLT: the byte. Others: 12 bits signed, shifted left by
 			4, over 4 bits for `add` in words or the register's DWARF number */
+};
+
+/* What holds from `pc` on. */
+struct unwind_row {
+	__u32 pc; /* bytes from the table's first */
+	struct unwind_rule rule;
 };
 
 /* Which rows to search for an address in a block: from the one that holds at its first byte. */
@@ -80,6 +85,24 @@ struct unwind_mapping {
 struct unwind_process {
 	__u32 first;
 	__u32 count;
+	__u32 generation; /* of this list: no other one has had the same number. Not 0 */
+};
+
+/*
+ * Rules that were found, from one walk to the next on this CPU. To search for one takes a dozen steps
+ * through tables that are seldom in a cache, and programs wait in the same places again and again.
+ */
+#define UNWIND_FOUND_BITS 10
+#define UNWIND_FOUND (1 << UNWIND_FOUND_BITS)
+
+struct unwind_found {
+	__u64 address;
+	__u32 generation; /* of the mappings in which it was found */
+	struct unwind_rule rule;
+};
+
+struct unwind_memory {
+	struct unwind_found found[UNWIND_FOUND];
 };
 
 /* The walk so far. In the scratch: verifiers remember nothing of what is there, which is good. */
@@ -94,6 +117,8 @@ struct native_walk {
 	__u32 span;
 	__u32 first; /* the process's mappings */
 	__u32 count;
+	__u32 generation;
+	__u32 _pad2;
 	__u64 window; /* address of the part of the stack that is in `stack` */
 	__u64 stack[UNWIND_WINDOW];
 	__u8 exact;   /* pc is not a return address */

@@ -4,6 +4,7 @@ use underspan_unwind::{Cfa, Rbp, Row, Rule, Table};
 
 use crate::record::{
     UNWIND_BLOCK, UNWIND_SHARD, unwind_block, unwind_cfa, unwind_entry, unwind_rbp, unwind_row,
+    unwind_rule,
 };
 
 /// Bytes of an entry.
@@ -65,27 +66,26 @@ fn bytes_of_block(block: unwind_block) -> [u8; ENTRY] {
 }
 
 fn entry(row: &Row) -> [u8; ENTRY] {
-    let packed =
-        rule(row.pc, row.rule).unwrap_or_else(|| plain(row.pc, unwind_cfa::UNWIND_UNSUPPORTED));
+    let rule = rule(row.rule).unwrap_or_else(|| plain(unwind_cfa::UNWIND_UNSUPPORTED));
     // SAFETY: a C struct of integers of the entry's size, without padding.
-    unsafe { std::mem::transmute::<unwind_row, [u8; ENTRY]>(packed) }
+    unsafe { std::mem::transmute::<unwind_row, [u8; ENTRY]>(unwind_row { pc: row.pc, rule }) }
 }
 
-fn plain(pc: u32, cfa: u32) -> unwind_row {
-    let mut row = unwind_row { pc, ..unwind_row::default() };
-    row.set_cfa(cfa as u8);
-    row
+fn plain(cfa: u32) -> unwind_rule {
+    let mut rule = unwind_rule::default();
+    rule.set_cfa(cfa as u8);
+    rule
 }
 
 /// `None` if an offset does not fit: of frames above half a megabyte, mostly.
-fn rule(pc: u32, rule: Rule) -> Option<unwind_row> {
+fn rule(rule: Rule) -> Option<unwind_rule> {
     let (cfa, rbp) = match rule {
         Rule::Frame { cfa, rbp } => (cfa, rbp),
-        Rule::FramePointer => return Some(plain(pc, unwind_cfa::UNWIND_FRAME_POINTER)),
-        Rule::End => return Some(plain(pc, unwind_cfa::UNWIND_END)),
-        Rule::Signal => return Some(plain(pc, unwind_cfa::UNWIND_SIGNAL)),
-        Rule::Unsupported => return Some(plain(pc, unwind_cfa::UNWIND_UNSUPPORTED)),
-        Rule::Gap => return Some(plain(pc, unwind_cfa::UNWIND_GAP)),
+        Rule::FramePointer => return Some(plain(unwind_cfa::UNWIND_FRAME_POINTER)),
+        Rule::End => return Some(plain(unwind_cfa::UNWIND_END)),
+        Rule::Signal => return Some(plain(unwind_cfa::UNWIND_SIGNAL)),
+        Rule::Unsupported => return Some(plain(unwind_cfa::UNWIND_UNSUPPORTED)),
+        Rule::Gap => return Some(plain(unwind_cfa::UNWIND_GAP)),
     };
     let (kind, words) = match cfa {
         Cfa::Rsp(offset) => (unwind_cfa::UNWIND_RSP, u16::try_from(in_words(offset)?).ok()?),
@@ -109,11 +109,11 @@ fn rule(pc: u32, rule: Rule) -> Option<unwind_row> {
         }
         Rbp::Unknown => (unwind_rbp::UNWIND_RBP_UNKNOWN, 0),
     };
-    let mut row = plain(pc, kind);
-    row.set_rbp(rbp as u8);
-    row.rbp_words = rbp_words;
-    row.words = words;
-    Some(row)
+    let mut rule = plain(kind);
+    rule.set_rbp(rbp as u8);
+    rule.rbp_words = rbp_words;
+    rule.words = words;
+    Some(rule)
 }
 
 fn in_words(bytes: i32) -> Option<i32> {
@@ -166,24 +166,24 @@ mod tests {
                 let found = find(&entries, at, pc);
                 let wanted = &table.rows[table.rows.partition_point(|row| row.pc <= pc) - 1];
                 assert_eq!(found.pc, wanted.pc, "at {pc:#x}, table at {at}");
-                assert_eq!(found.cfa(), unwind_cfa::UNWIND_RSP as u8);
+                assert_eq!(found.rule.cfa(), unwind_cfa::UNWIND_RSP as u8);
             }
         }
     }
 
     #[test]
     fn what_does_not_fit_is_unsupported() {
-        let frame = |cfa, rbp| rule(0, Rule::Frame { cfa, rbp });
+        let frame = |cfa, rbp| rule(Rule::Frame { cfa, rbp });
         assert!(frame(Cfa::Rsp(8 * 65535), Rbp::AtCfa(-1024)).is_some());
         assert!(frame(Cfa::Rsp(8 * 65536), Rbp::Same).is_none());
         assert!(frame(Cfa::Rsp(12), Rbp::Same).is_none());
         assert!(frame(Cfa::Rsp(8), Rbp::AtCfa(-1032)).is_none());
-        let row = frame(Cfa::AtRbp { offset: -8, add: 8 }, Rbp::AtRbp(0)).unwrap();
-        assert_eq!((row.words as i16 >> 4, row.words & 15), (-1, 1));
-        assert_eq!(u32::from(row.cfa()), unwind_cfa::UNWIND_AT_RBP);
-        assert_eq!(u32::from(row.rbp()), unwind_rbp::UNWIND_RBP_AT_RBP);
+        let rule = frame(Cfa::AtRbp { offset: -8, add: 8 }, Rbp::AtRbp(0)).unwrap();
+        assert_eq!((rule.words as i16 >> 4, rule.words & 15), (-1, 1));
+        assert_eq!(u32::from(rule.cfa()), unwind_cfa::UNWIND_AT_RBP);
+        assert_eq!(u32::from(rule.rbp()), unwind_rbp::UNWIND_RBP_AT_RBP);
         let odd = Row { pc: 5, rule: Rule::Frame { cfa: Cfa::Rsp(4), rbp: Rbp::Same } };
-        let cfa = unpack(entry(&odd)).cfa();
+        let cfa = unpack(entry(&odd)).rule.cfa();
         assert_eq!(u32::from(cfa), unwind_cfa::UNWIND_UNSUPPORTED);
     }
 }

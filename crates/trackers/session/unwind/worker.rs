@@ -47,8 +47,18 @@ struct AddressSpace {
     mappings: Vec<Mapping>,
     /// Where BPF has them.
     extent: Extent,
+    /// As BPF tells this list from all others.
+    generation: u32,
     /// Kept while they are mapped.
     _tables: Vec<Rc<Placed>>,
+}
+
+impl AddressSpace {
+    /// As BPF has it for each process.
+    fn value(&self) -> Vec<u8> {
+        let Extent { first, count } = self.extent;
+        bytes_of(&unwind_process { first, count, generation: self.generation }).to_vec()
+    }
 }
 
 /// A process.
@@ -64,6 +74,8 @@ pub(super) struct Worker {
     maps: Maps,
     images: Images,
     space: Space,
+    /// Of the newest list of mappings.
+    generation: u32,
     known: HashMap<u32, Known>,
     /// Processes whose mappings cannot be read: tried again then.
     later: HashMap<u32, Instant>,
@@ -83,6 +95,7 @@ impl Worker {
         Worker {
             images: Images::new(Tables::new(shards, limit)),
             space: Space::new(UNWIND_MAPPINGS),
+            generation: 0,
             known: HashMap::new(),
             later: HashMap::new(),
             refused: 0,
@@ -166,7 +179,7 @@ impl Worker {
 
     /// A child of a known process: it shares its parent's mappings, as BPF has told it.
     fn adopt(&mut self, pid: u32, value: &[u8], now: Instant) {
-        let parent = self.known.values().find(|known| bytes(known.space.extent) == *value);
+        let parent = self.known.values().find(|known| known.space.value() == *value);
         let Some(parent) = parent else {
             self.read(pid);
             return;
@@ -202,7 +215,7 @@ impl Worker {
             self.later.insert(pid, now + TRY_AGAIN);
             return;
         };
-        let value = bytes(space.extent);
+        let value = space.value();
         if let Err(error) = self.maps.processes.update(&pid.to_ne_bytes(), &value, MapFlags::ANY) {
             tracing::warn!(pid, "its stacks cannot be walked: {error}");
             self.refused += 1;
@@ -243,7 +256,8 @@ impl Worker {
             self.space.give(extent, Instant::now());
             return None;
         }
-        Some(AddressSpace { mappings, extent, _tables: tables })
+        self.generation = self.generation.wrapping_add(1).max(1);
+        Some(AddressSpace { mappings, extent, generation: self.generation, _tables: tables })
     }
 
     fn record(
@@ -300,10 +314,6 @@ impl Worker {
         };
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
-}
-
-fn bytes(extent: Extent) -> Vec<u8> {
-    bytes_of(&unwind_process { first: extent.first, count: extent.count }).to_vec()
 }
 
 /// All entries of a map whose keys are process ids.
