@@ -29,6 +29,7 @@ async fn main() -> anyhow::Result<()> {
         selection: Selection { pids: vec![pid.parse().context("PID")?], ..Selection::default() },
         wait_threshold: Duration::from_millis(1),
         off_cpu_period: underspan_trackers::OFF_CPU_PERIOD,
+        ongoing_threshold: Duration::from_secs(1),
         on_cpu_hz: underspan_trackers::ON_CPU_HZ,
         goroutine_hz: underspan_trackers::goroutine::HZ,
         measure_bpf: false,

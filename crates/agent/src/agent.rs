@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use underspan_model::LostEvents;
 use underspan_trackers::netstack::{self, Netstack};
+use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::{
     ALL, Context as _, Decoder, HookStatus, Lifecycle, LifecycleKind, LostCount, Rows, Session,
     lifecycle,
@@ -19,6 +20,7 @@ use crate::goroutines::Goroutines;
 use crate::host::Host;
 use crate::metrics::Own;
 use crate::namer::Namer;
+use crate::ongoing::Ongoing;
 use crate::priority::Turns;
 use crate::processes::{Processes, Watched};
 use crate::rows::{
@@ -53,6 +55,8 @@ pub struct Options {
     pub wait_threshold: Duration,
     /// Waiting time per sample of where threads wait; zero: no samples.
     pub off_cpu_period: Duration,
+    /// Of waits that have gone on for this long the stack is read; zero: of none.
+    pub ongoing_threshold: Duration,
     /// Samples of running threads a second and CPU; 0: none.
     pub on_cpu_hz: u32,
     /// Looks at a Go service's goroutines a second; 0: none.
@@ -75,6 +79,7 @@ pub struct Agent {
     processes: Processes,
     namer: Namer,
     goroutines: Goroutines,
+    ongoing: Ongoing,
     host: Host,
     decoders: Vec<Box<dyn Decoder>>,
     rows: Rows,
@@ -142,6 +147,7 @@ impl Agent {
             processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host, options.metrics.clone())?,
             goroutines: Goroutines::new(options.goroutine_hz),
+            ongoing: Ongoing::new(options.ongoing_threshold),
             host: Host::default(),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
@@ -300,10 +306,28 @@ impl Agent {
         for decoder in &mut self.decoders {
             decoder.tick(now, &mut self.namer, &mut self.rows);
         }
+        self.write_ongoing(now);
         for event in events {
+            if matches!(event.kind, LifecycleKind::ProcessExec | LifecycleKind::ProcessExit) {
+                self.ongoing.forget(event.pid);
+            }
             happened(&event, &mut self.session, &mut self.processes, &mut self.namer);
         }
         Ok(())
+    }
+
+    /// Rows of waits that still went on at `now`, and were read.
+    fn write_ongoing(&mut self, now: u64) {
+        for read in self.ongoing.read() {
+            // What was read of a thread that has moved meanwhile may be anything.
+            let thread = self.session.thread(read.thread.tid);
+            if thread.is_some_and(|thread| thread.sleeps_on_since(&read.thread)) {
+                let wait = OngoingWait { seen: now, ..read };
+                for decoder in &mut self.decoders {
+                    decoder.ongoing(&wait, &mut self.namer, &mut self.rows);
+                }
+            }
+        }
     }
 
     fn every_second(
@@ -328,6 +352,13 @@ impl Agent {
         self.namer.learn(&threads);
         for decoder in &mut self.decoders {
             decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
+        }
+        let long = self.ongoing.look(&threads, now);
+        // The kernel's part comes by the ring, before the rest.
+        let tids: Vec<_> = long.iter().map(|thread| thread.tid).collect();
+        match self.session.tell_ongoing(&tids) {
+            Ok(()) => self.ongoing.ask(&long, now),
+            Err(error) => tracing::warn!("{error}"),
         }
         self.read_netstack(now)?;
         for pid in self.processes.take_changed() {

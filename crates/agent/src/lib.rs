@@ -15,6 +15,7 @@ mod losses;
 mod metrics;
 mod namer;
 mod names;
+mod ongoing;
 mod priority;
 mod process_row;
 mod processes;

@@ -76,6 +76,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         selection: args.select.selection()?,
         wait_threshold: std::time::Duration::from_secs(3600),
         off_cpu_period: underspan_trackers::OFF_CPU_PERIOD,
+        ongoing_threshold: std::time::Duration::ZERO,
         on_cpu_hz: underspan_trackers::ON_CPU_HZ,
         goroutine_hz: 0,
         measure_bpf: false,

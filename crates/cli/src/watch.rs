@@ -54,6 +54,10 @@ pub(crate) struct AgentArgs {
     /// Waiting time per sample of where threads wait; every wait this long has its stack; 0s takes none
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = off_cpu_period)]
     pub(crate) off_cpu_period: Duration,
+    /// When a wait has gone on for this long, see where it stands; 0s never does
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    #[arg(value_parser = humantime::parse_duration)]
+    pub(crate) ongoing_threshold: Duration,
     /// Samples of running threads, a second and CPU; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -109,6 +113,7 @@ impl AgentArgs {
             selection,
             wait_threshold: self.wait_threshold,
             off_cpu_period: self.off_cpu_period,
+            ongoing_threshold: self.ongoing_threshold,
             on_cpu_hz: self.on_cpu_hz,
             goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
