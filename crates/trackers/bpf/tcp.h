@@ -22,13 +22,15 @@ struct tcp_stall {
 	__u32 retransmits;
 	__u32 end_seq;	 /* acknowledged, it is over */
 	__u32 sent_at;	 /* the timestamp that the first retransmission carries */
+	__u32 sent_seq;	 /* and where it begins */
 	__u8 kind;	 /* enum tcp_loss_kind */
 	__u8 backoff;
 	__u8 recovering; /* the kernel calls it recovery or loss, and will say when it is over */
 	__u8 verdict;	 /* enum tcp_verdict */
+	__u32 _pad;
 };
 
-/* What the first acknowledgement after a retransmission says of it. */
+/* What the acknowledgement of the first segment that was sent again says of it. */
 enum tcp_verdict {
 	TCP_NO_VERDICT,
 	TCP_LOST,

@@ -134,8 +134,11 @@ int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
 		else
 			begin_probe(sk, tp, f);
 	}
-	if (!f->stall.retransmits)
+	if (!f->stall.retransmits) {
 		f->stall.sent_at = timestamp(tp, skb);
+		/* The kernel's notes begin with it. */
+		f->stall.sent_seq = read_word((__u64)skb->cb);
+	}
 	f->stall.retransmits++;
 	f->stall.bytes += skb->len;
 	if (f->stall.backoff < tp->inet_conn.icsk_backoff)
@@ -148,13 +151,14 @@ int BPF_PROG(tcp_loss_retransmit, struct sock *sk, struct sk_buff___tcp *skb)
 
 /*
  * Was it lost, or late? The peer gives back the timestamp of what made it acknowledge more: that of
- * the original, sent before the retransmission, if it arrived after all (RFC 3522).
+ * the original, sent before the retransmission, if it arrived after all (RFC 3522). Acknowledgements
+ * of what was sent before it say nothing, such as of retransmissions of the recovery before this one.
  */
-static __always_inline void judge(struct tcp_stall *s, struct tcp_sock___tcp *tp, __u64 header, __u32 ack)
+static __always_inline void judge(struct tcp_stall *s, __u64 header, __u32 ack)
 {
 	__u32 echoed;
 
-	if (s->verdict || !s->retransmits || seq_diff(ack, tp->snd_una) <= 0)
+	if (s->verdict || !s->retransmits || seq_diff(ack, s->sent_seq) <= 0)
 		return;
 	s->verdict = TCP_LOST;
 	if (bpf_ntohl((__u32)read_word(header + 20)) != TIMESTAMP_OPTION)
@@ -399,7 +403,7 @@ int BPF_PROG(tcp_loss_segment, struct sock *sk, struct sk_buff___tcp *skb)
 	ack = bpf_ntohl((__u32)word);
 	window = bpf_ntohs(word >> 48) << BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale);
 	if (f->stall.kind) {
-		judge(&f->stall, tp, header, ack);
+		judge(&f->stall, header, ack);
 		if (!f->stall.recovering && seq_diff(ack, f->stall.end_seq) >= 0)
 			end_stall(sk, f);
 	}

@@ -54,6 +54,26 @@ fn every_required_hook_is_taken_and_the_best_of_each() {
     }
 }
 
+/// Instructions that the verifier looks at before it gives up.
+const VERIFIER_LIMIT: u32 = 1_000_000;
+
+/// Kernels and compilers differ: there must be room for one that needs more.
+#[test]
+fn no_program_is_near_the_verifiers_limit() {
+    let watcher = Watcher::new();
+    let ours = programs(&watcher.session);
+    let mut all: Vec<_> = ProgInfoIter::default()
+        .filter(|program| ours.contains(&program.id))
+        .map(|program| (program.verified_insns, program.name))
+        .collect();
+    all.sort();
+    for (instructions, name) in all.iter().rev().take(5) {
+        println!("{}: {instructions} instructions verified", name.display());
+    }
+    let (most, name) = all.pop().expect("programs");
+    assert!((1..VERIFIER_LIMIT / 2).contains(&most), "{}: {most}", name.display());
+}
+
 #[test]
 fn two_sessions_do_not_disturb_one_another() {
     let one = Watcher::new();

@@ -8,6 +8,7 @@ mod delay;
 mod drops;
 mod loss;
 mod quiet;
+mod random;
 mod relay;
 mod resets;
 mod windows;

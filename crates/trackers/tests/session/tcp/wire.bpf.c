@@ -12,15 +12,17 @@
 static void *(*lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) =
 	(void *)BPF_FUNC_skb_load_bytes;
+static __u32 (*random)(void) = (void *)BPF_FUNC_get_prandom_u32;
 static __u64 (*now)(void) = (void *)BPF_FUNC_ktime_get_ns;
 
 enum { SYN = 1, SYN_ACK = 2, DATA = 4, ACK = 8, ALL = 15 };
 
-/* What an interface loses: of the segments of some kinds, so many after so many. */
+/* What an interface loses: of the segments of some kinds, so many after so many; or each with a chance. */
 struct rule {
 	__u32 kinds;
 	__u32 skip;
 	__u32 drop;
+	__u32 per_mille;
 };
 
 struct packet {
@@ -69,6 +71,8 @@ static int loses(__u32 interface, __u32 kind)
 
 	if (!rule || !(rule->kinds & kind))
 		return 0;
+	if (rule->per_mille)
+		return random() % 1000 < rule->per_mille;
 	if (rule->skip) {
 		rule->skip--;
 		return 0;

@@ -195,8 +195,16 @@ impl Wire {
 
     /// From now on loses, of what `end` sends of these kinds, so many segments after so many.
     pub(super) fn lose(&self, end: &End, kinds: u32, skip: u32, drop: u32) {
-        let rule: Vec<u8> =
-            [kinds, skip, drop].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.rule(end, [kinds, skip, drop, 0]);
+    }
+
+    /// From now on loses each segment of these kinds that `end` sends with a chance of so many in a thousand.
+    pub(super) fn lose_some(&self, end: &End, kinds: u32, per_mille: u32) {
+        self.rule(end, [kinds, 0, 0, per_mille]);
+    }
+
+    fn rule(&self, end: &End, rule: [u32; 4]) {
+        let rule: Vec<u8> = rule.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.rules
             .update(&end.interface.to_ne_bytes(), &rule, MapFlags::ANY)
             .expect("rules can be made");
