@@ -266,6 +266,14 @@ impl Agent {
     }
 
     fn drain(&mut self, timeout: Duration) -> Result<(), OpenError> {
+        // Each time: rows of what happened after a step must not be told in the old time.
+        if let Some(step) = self.namer.refresh_clock()? {
+            let within = step.within.as_millis();
+            tracing::warn!(
+                "the wall clock was set by {} ms in the last {within} ms: rows before keep their times",
+                step.by_ns / 1_000_000
+            );
+        }
         let Agent { session, decoders, namer, rows, malformed, shedding, shed, .. } = self;
         let mut events = Vec::new();
         self.events += session.drain(timeout, |record| {
@@ -336,9 +344,6 @@ impl Agent {
         collector: &mut Collector,
         sink: &Sink,
     ) -> Result<(), OpenError> {
-        if let Some(step) = self.namer.refresh_clock()? {
-            tracing::warn!("the wall clock was set by {} ms", step.by_ns / 1_000_000);
-        }
         if let Err(error) = self.session.follow_cpus() {
             tracing::warn!("{error}");
         }

@@ -20,9 +20,6 @@ const STEP_NS: u64 = 1_000_000;
 /// The kernel slews a clock by at most 500 ppm, so a longer pause between readings allows more.
 const SLEW_PPM: u64 = 500;
 
-/// How often the offset should be read again.
-pub const REFRESH: Duration = Duration::from_secs(1);
-
 /// One reading of the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
@@ -59,8 +56,9 @@ impl Clock {
         Ok(Clock { last: read()? })
     }
 
-    /// Reads the offset again; call it every [`REFRESH`]. Returns the step if the wall clock was set
-    /// since the last reading. From now on events are converted with the new offset.
+    /// Reads the offset again, which takes some microseconds: call it before times are converted.
+    /// Returns the step if the wall clock was set since the last reading. From now on events are
+    /// converted with the new offset.
     ///
     /// # Errors
     /// If the clocks cannot be read. The old offset stays in force.

@@ -30,7 +30,7 @@ mod stacks;
 pub use caps::Capability;
 
 pub use agent::{Agent, OpenError, Options};
-pub use clock::{Clock, REFRESH as CLOCK_REFRESH, Step, monotonic_ns, unix_ns};
+pub use clock::{Clock, Step, monotonic_ns, unix_ns};
 pub use cost::{
     BpfPrograms, BpfStats, Budget, Excess, Meter, ProgramCost, Usage, Verdict as BudgetVerdict,
 };

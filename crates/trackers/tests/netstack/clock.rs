@@ -1,11 +1,12 @@
-//! A step of the wall clock makes no packet late. Nobody's clock is set for that: programs and user space
-//! disagree about it in the same way if what user space last told them is changed.
+//! A step of the wall clock makes no packet late. Nobody's clock is set for that, but where it is asked for:
+//! programs and user space disagree about it in the same way if what user space last told them is changed.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use nix::time::{ClockId, clock_gettime};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
 use underspan_trackers::netstack::{Histogram, Options, Point, buckets};
 
 use crate::lab::{Family, Lab, Watch, at};
@@ -96,5 +97,44 @@ fn a_step_of_a_second_makes_no_packet_late() {
         }
         assert_eq!(clock_steps(&watch), before);
     }
+    assert_eq!(watch.lost(), [("clock_step", before)]);
+}
+
+/// Sets the machine's clock by so many seconds.
+fn set_clock(seconds: i64) {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).unwrap();
+    let then = TimeSpec::new(now.tv_sec() + seconds, now.tv_nsec());
+    clock_settime(ClockId::CLOCK_REALTIME, then).unwrap();
+}
+
+/// What was read at the sockets.
+fn reads(histograms: &[Histogram]) -> u64 {
+    let points = [Point::TcpSocketRead, Point::UdpSocketRead];
+    points.iter().map(|point| at(histograms, *point).count()).sum()
+}
+
+#[test]
+#[ignore = "it sets the machine's clock"]
+fn a_clock_that_is_set_makes_no_packet_late() {
+    let lab = Lab::new();
+    let mut watch = lab.watch(Options::default());
+    let mut before = 0;
+    for seconds in [1, -1] {
+        set_clock(seconds);
+        exchange(&lab);
+        let new = watch.news();
+        assert_eq!(late(&new), 0, "{new:?}");
+        let lost = clock_steps(&watch) - before;
+        assert!(lost >= 4 * MESSAGES - reads(&new), "{lost} lost, {} counted", reads(&new));
+        before += lost;
+
+        // User space has read the clocks by now.
+        exchange(&lab);
+        let new = watch.news();
+        assert_eq!((late(&new), reads(&new)), (0, 4 * MESSAGES), "{new:?}");
+        assert_eq!(clock_steps(&watch), before);
+    }
+    // At least once nobody knew of it yet.
+    assert!(before > 0);
     assert_eq!(watch.lost(), [("clock_step", before)]);
 }
