@@ -4,7 +4,8 @@
 //! they differ by no more than chance makes them differ, the samples' weights are scaled so that
 //! they sum to the ledger's. Where the ledger has more than that, samples are missing for a reason
 //! (a wait that still goes on, events that were lost): stretching the others would put that time
-//! into code where it was not spent, so it becomes a sample of its own, `not sampled`. Where the
+//! into code where it was not spent. Where it is known where a wait that goes on stands, the time is
+//! there, as far as that wait can account for it; the rest becomes a sample of its own, `not sampled`. Where the
 //! samples have more, they are scaled down. So the picture always sums to the ledger. Only threads of
 //! which the ledger has no row at all keep what was sampled; their sum is told apart.
 
@@ -35,6 +36,8 @@ pub struct Scaling {
     pub ledger_ns: u64,
     /// The part of `ledger_ns` for which there is no sample.
     pub not_sampled_ns: u64,
+    /// The part of `ledger_ns` that waits which are not over account for.
+    pub ongoing_ns: u64,
     /// Nanoseconds of samples whose thread the ledger does not have; they are in no other sum.
     pub without_ledger_ns: u64,
     /// How many cells (a thread in a state) had samples.
@@ -69,7 +72,15 @@ pub struct Cell {
 }
 
 /// Scales the samples' weights in place and adds what is not sampled, starting at `start_time`.
-pub fn scale(samples: &mut Vec<Sample>, totals: &Totals, start_time: u64) -> Scaling {
+///
+/// `ongoing` are waits that are not over, each with the most that it can account for as its weight.
+pub fn scale(
+    samples: &mut Vec<Sample>,
+    ongoing: Vec<Sample>,
+    totals: &Totals,
+    start_time: u64,
+) -> Scaling {
+    let mut ongoing = Ongoing::new(ongoing);
     let mut cells: BTreeMap<(Arc<Thread>, State), Vec<usize>> = BTreeMap::new();
     for (index, sample) in samples.iter().enumerate() {
         cells.entry((Arc::clone(&sample.thread), sample.state)).or_default().push(index);
@@ -90,7 +101,9 @@ pub fn scale(samples: &mut Vec<Sample>, totals: &Totals, start_time: u64) -> Sca
             continue;
         }
         let count = indices.iter().fold(0, |sum: u64, i| sum.saturating_add(samples[*i].count));
-        let target = target(sampled, total, count);
+        // What a wait that goes on accounts for is not for the others to make up.
+        let known = ongoing.most(thread, *state).min(total.saturating_sub(sampled));
+        let target = target(sampled, total - known, count);
         spread(samples, indices, sampled, target);
         let factor = target as f64 / sampled as f64;
         let (least, greatest) = factors.unwrap_or((factor, factor));
@@ -114,7 +127,7 @@ pub fn scale(samples: &mut Vec<Sample>, totals: &Totals, start_time: u64) -> Sca
     }
     scaling.notable.sort_by_key(|cell| std::cmp::Reverse(cell.ledger_ns.max(cell.sampled_ns)));
     scaling.notable.truncate(TOLD);
-    add_missing(samples, &cells, totals, start_time, &mut scaling);
+    add_missing(samples, &mut ongoing, &cells, totals, start_time, &mut scaling);
     samples.retain(|sample| sample.weight_ns > 0);
     scaling
 }
@@ -143,8 +156,47 @@ fn spread(samples: &mut [Sample], indices: &[usize], sampled: u64, target: u64) 
     }
 }
 
+/// Waits that are not over, by thread and state, the latest last.
+struct Ongoing(BTreeMap<(Arc<Thread>, State), Vec<Sample>>);
+
+impl Ongoing {
+    fn new(samples: Vec<Sample>) -> Self {
+        let mut cells: BTreeMap<_, Vec<Sample>> = BTreeMap::new();
+        for sample in samples {
+            cells.entry((Arc::clone(&sample.thread), sample.state)).or_default().push(sample);
+        }
+        cells.values_mut().for_each(|waits| waits.sort_by_key(|wait| wait.start_time));
+        Ongoing(cells)
+    }
+
+    /// What they can account for.
+    fn most(&self, thread: &Arc<Thread>, state: State) -> u64 {
+        let waits = self.0.get(&(Arc::clone(thread), state));
+        waits.into_iter().flatten().fold(0, |sum, wait| sum.saturating_add(wait.weight_ns))
+    }
+
+    /// Puts this much time, or as much as they can account for, where they stand.
+    fn account(
+        &mut self,
+        thread: &Arc<Thread>,
+        state: State,
+        missing: u64,
+        samples: &mut Vec<Sample>,
+    ) -> u64 {
+        let mut left = missing;
+        let waits = self.0.remove(&(Arc::clone(thread), state));
+        for mut wait in waits.into_iter().flatten().rev() {
+            wait.weight_ns = wait.weight_ns.min(left);
+            left -= wait.weight_ns;
+            samples.push(wait);
+        }
+        missing - left
+    }
+}
+
 fn add_missing(
     samples: &mut Vec<Sample>,
+    ongoing: &mut Ongoing,
     cells: &BTreeMap<(Arc<Thread>, State), Vec<usize>>,
     totals: &Totals,
     start_time: u64,
@@ -155,6 +207,9 @@ fn add_missing(
         let indices = cells.get(&(Arc::clone(thread), *state));
         let sampled = indices.into_iter().flatten().map(|i| samples[*i].weight_ns).sum::<u64>();
         let missing = total.saturating_sub(sampled);
+        let accounted = ongoing.account(thread, *state, missing, samples);
+        scaling.ongoing_ns = scaling.ongoing_ns.saturating_add(accounted);
+        let missing = missing - accounted;
         if missing == 0 {
             continue;
         }

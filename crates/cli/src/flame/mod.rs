@@ -110,7 +110,7 @@ async fn in_time(store: &Store, picture: &Picture) -> anyhow::Result<Timeline> {
     let (mut timeline, _) = timeline(store, &picture.query, picture.requests.as_deref()).await?;
     // What is not sampled has no time of its own: it goes to where the samples begin.
     let begin = timeline.begin();
-    scale(&mut timeline.samples, &picture.totals, begin);
+    scale(&mut timeline.samples, picture.ongoing.clone(), &picture.totals, begin);
     picture.serving.mark_rest(&mut timeline.samples);
     timeline.samples.sort_by_key(|sample| sample.start_time);
     Ok(timeline)

@@ -25,6 +25,8 @@ const SAMPLED: usize = 2000;
 pub(super) struct Picture {
     /// Scaled to the ledger; idle waits among them.
     pub(super) samples: Vec<Sample>,
+    /// Waits that are not over; what they account for is among the samples.
+    pub(super) ongoing: Vec<Sample>,
     /// What they were scaled to; empty for kinds of which the ledger has no totals.
     pub(super) totals: Totals,
     /// Who can be idle.
@@ -79,9 +81,9 @@ fn lost(events: Vec<LostEvents>) -> Vec<Lost> {
 
 impl Picture {
     fn new(collected: Collected, query: &FlameQuery, requests: Option<Vec<Request>>) -> Picture {
-        let Collected { mut samples, totals, is_cut, serving, lost: events } = collected;
+        let Collected { mut samples, ongoing, totals, is_cut, serving, lost: events } = collected;
         let is_scaled = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
-        let scaling = is_scaled.then(|| scale(&mut samples, &totals, query.since));
+        let scaling = is_scaled.then(|| scale(&mut samples, ongoing.clone(), &totals, query.since));
         serving.mark_rest(&mut samples);
         let facts = Facts {
             kind: query.kind,
@@ -93,7 +95,7 @@ impl Picture {
             lost: lost(events),
             is_cut,
         };
-        Picture { samples, totals, serving, requests, query: query.clone(), facts }
+        Picture { samples, ongoing, totals, serving, requests, query: query.clone(), facts }
     }
 
     /// Whether any sample was taken.

@@ -8,6 +8,7 @@ mod clip;
 mod goroutines;
 mod idle;
 mod loops;
+mod ongoing;
 mod requests;
 mod rows;
 mod running;
@@ -62,6 +63,8 @@ pub enum ThreadFilter {
 pub struct Collected {
     /// The samples, as they were taken: not scaled.
     pub samples: Vec<Sample>,
+    /// Waits that are not over, each with the most of the ledger's time that it can account for.
+    pub ongoing: Vec<Sample>,
     /// The ledger's totals of the same time, threads and states. Threads whose totals cannot be told
     /// (event loops that serve several requests at once) are not in it.
     pub totals: Totals,
@@ -108,8 +111,12 @@ pub async fn samples_in_range(store: &Store, query: &FlameQuery) -> Result<Colle
         }
     };
     let has_totals = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
+    let ongoing = match has_totals {
+        true => ongoing::in_range(store, query, &mut threads, &serving).await?,
+        false => Vec::new(),
+    };
     let totals = if has_totals { totals } else { Totals::new() };
-    Ok(Collected { samples: found.samples, totals, is_cut: found.is_cut, serving, lost })
+    Ok(Collected { samples: found.samples, ongoing, totals, is_cut: found.is_cut, serving, lost })
 }
 
 /// The samples of the threads that served these requests while they did, and what the requests'
@@ -134,6 +141,7 @@ pub async fn samples_of_requests(
             rows::samples(store, kind, &conditions, Grain::Single, &mut threads, &serving).await?;
         collected.is_cut |= found.is_cut;
         collected.samples.extend(clip::clipped(found.samples, batch));
+        collected.ongoing.extend(ongoing::in_windows(store, kind, batch, &mut threads).await?);
     }
     let begin = windows.iter().map(|window| window.begin).min();
     let end = windows.iter().map(|window| window.end).max();

@@ -1,7 +1,7 @@
 //! Rows of `off_cpu` and `on_cpu` as samples.
 
 use serde::Deserialize;
-use underspan_flame::{Counters, Kind, Sample};
+use underspan_flame::{Counters, Kind, Sample, Thread};
 use underspan_model::State;
 use underspan_store::Store;
 
@@ -18,6 +18,11 @@ pub(super) const WINDOWS: usize = 100;
 /// A wait that a request's window cuts off at its beginning began at most so long before it: the
 /// thread that reads the first byte is on a CPU.
 const BEFORE_WINDOW_NS: u64 = 1_000_000_000;
+
+/// A row of `off_cpu_ongoing` tells that the wait still went on at its end; how long after nobody knows.
+const ONGOING: &str = "t.start_time >= fromUnixTimestamp64Nano({oldest:Int64}) \
+    AND t.start_time < fromUnixTimestamp64Nano({until:Int64}) \
+    AND toUnixTimestamp64Nano(t.start_time) + t.duration_ns >= {seen:Int64}";
 
 /// A table with samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +98,39 @@ pub(super) struct Conditions {
 impl Conditions {
     /// Rows that overlap the range.
     pub(super) fn range(query: &FlameQuery) -> Conditions {
-        let mut sql = String::from(
+        Self::with(
+            query,
             "t.start_time >= fromUnixTimestamp64Nano({from:Int64}) \
              AND t.start_time < fromUnixTimestamp64Nano({until:Int64}) \
              AND toUnixTimestamp64Nano(t.start_time) + t.duration_ns > {since:Int64}",
-        );
+        )
+    }
+
+    /// Waits that may go on within the range; `{oldest}` and `{seen}` are left to be filled in.
+    pub(super) fn ongoing(query: &FlameQuery) -> Conditions {
+        Self::with(query, ONGOING)
+    }
+
+    /// Waits that may go on within one of the windows, which are of one host.
+    pub(super) fn ongoing_in(windows: &[Window]) -> Conditions {
+        let each = windows.iter().map(|window| {
+            let Thread { pid, tid, .. } = &*window.thread;
+            format!("({pid}, {tid})")
+        });
+        let each: Vec<_> = each.collect();
+        Conditions {
+            sql: format!(
+                "t.host = {{host:String}} AND (t.pid, t.tid) IN ({}) AND {ONGOING}",
+                each.join(", ")
+            ),
+            since: windows.iter().map(|window| window.begin).min().unwrap_or(0),
+            until: windows.iter().map(|window| window.end).max().unwrap_or(0),
+            ..Self::windows(windows)
+        }
+    }
+
+    fn with(query: &FlameQuery, overlap: &str) -> Conditions {
+        let mut sql = overlap.to_owned();
         if query.pid.is_some() {
             sql += " AND t.pid = {pid:UInt32}";
         }

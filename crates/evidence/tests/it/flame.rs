@@ -127,7 +127,7 @@ async fn a_range_is_summed_by_stack_and_cut_at_its_edges() {
         ("worker_1", "gunicorn")
     );
 
-    scale(&mut found.samples, &found.totals, t0);
+    scale(&mut found.samples, found.ongoing, &found.totals, t0);
     assert_eq!(sum(&found.samples), 1500 * MS);
     seeded.stop().await;
 }
@@ -185,6 +185,83 @@ fn request(id: &str, tid: u32, start: u64, cells: &[(State, u64)]) -> Request {
     request
 }
 
+/// A wait that still went on when its thread's stack was read.
+fn ongoing(tid: u32, start: u64, seen_after: u64, stack: u64) -> Value {
+    with(
+        thread(tid, "worker_1"),
+        json!({ "start_time": start, "duration_ns": seen_after, "state": "lock_wait",
+                "stack_id": stack, "in_request": 1 }),
+    )
+}
+
+#[tokio::test]
+async fn a_wait_that_goes_on_is_where_it_stands_and_counts_once() {
+    let (seeded, t0) = (Seeded::start().await, t0());
+    stacks(&seeded, t0).await;
+    let lock = State::LockWait;
+    let rows = [
+        // Began an hour before the range, and was told again.
+        ongoing(1, t0 - 3600 * SECOND, SECOND, 2),
+        ongoing(1, t0 - 3600 * SECOND, 3590 * SECOND, 1),
+        // Began in the range and is over: its sample is there, by a clock that was set meanwhile.
+        ongoing(2, t0 + SECOND, SECOND, 1),
+        // Is over, and its sample was lost. The next is not.
+        ongoing(3, t0 + SECOND, SECOND, 1),
+        // Was last heard of too long before.
+        ongoing(4, t0 - 3600 * SECOND, SECOND, 1),
+        // Began after the range.
+        ongoing(5, t0 + 11 * SECOND, SECOND, 1),
+    ];
+    seeded.insert("off_cpu_ongoing", &rows).await;
+    let samples = [
+        wait(2, t0 + SECOND + 1000, 9 * SECOND, lock, 9 * SECOND, 2),
+        wait(3, t0 + 5 * SECOND, SECOND, lock, SECOND, 2),
+        wait(3, t0 + 8 * SECOND, SECOND, lock, SECOND, 2),
+    ];
+    seeded.insert("off_cpu", &samples).await;
+    let threads = (1..=5)
+        .map(|tid| states(tid, "worker_1", t0, &[(lock, 9 * SECOND), (State::Sleep, SECOND)]));
+    seeded.insert("thread_states", &threads.collect::<Vec<_>>()).await;
+
+    for kind in [Kind::Lock, Kind::OffCpu, Kind::Wall] {
+        let query = query(kind, t0, t0 + 10 * SECOND);
+        let mut found = samples_in_range(&seeded.store(), &query).await.unwrap();
+        let scaling = scale(&mut found.samples, found.ongoing, &found.totals, t0);
+        let at = |tid: u32, function: &str| {
+            let there = |sample: &&Sample| {
+                let stack = sample.stack();
+                let name = stack.map_or("", |stack| stack.frames[0].function.as_str());
+                (sample.thread.tid, sample.state, name) == (tid, lock, function)
+            };
+            found.samples.iter().filter(there).map(|s| s.weight_ns / SECOND).sum::<u64>()
+        };
+        assert_eq!((at(1, "export"), at(1, "dumps"), at(1, "")), (9, 0, 0), "{kind}");
+        assert_eq!((at(2, "export"), at(2, "dumps"), at(2, "")), (0, 9, 0), "{kind}");
+        assert_eq!((at(3, "export"), at(3, "dumps"), at(3, "")), (4, 2, 3), "{kind}");
+        assert_eq!((at(4, "export"), at(4, "")), (0, 9), "{kind}");
+        assert_eq!((at(5, "export"), at(5, "")), (0, 9), "{kind}");
+        assert_eq!(scaling.ongoing_ns, 13 * SECOND, "{kind}");
+        let sleeps = if kind == Kind::Lock { 0 } else { 5 * SECOND };
+        assert_eq!(sum(&found.samples), 45 * SECOND + sleeps, "{kind}");
+    }
+
+    // Of threads and of requests, the same.
+    let narrow =
+        FlameQuery { thread: Some(ThreadFilter::Id(1)), ..query(Kind::Lock, t0, t0 + SECOND) };
+    let found = samples_in_range(&seeded.store(), &narrow).await.unwrap();
+    assert_eq!((found.ongoing.len(), sum(&found.ongoing)), (1, SECOND));
+    let open = request("00000000000000a1", 1, t0, &[(lock, 2 * SECOND)]);
+    let requests = std::slice::from_ref(&open);
+    let mut found = samples_of_requests(&seeded.store(), Kind::Wall, requests).await.unwrap();
+    scale(&mut found.samples, found.ongoing, &found.totals, t0);
+    assert_eq!(found.samples.len(), 1);
+    let sample = &found.samples[0];
+    assert_eq!((sample.weight_ns, sample.idle), (2 * SECOND, false));
+    assert_eq!(sample.request.as_deref(), Some("00000000000000a1"));
+    assert_eq!(sample.stack().unwrap().frames[0].function, "export");
+    seeded.stop().await;
+}
+
 #[tokio::test]
 async fn a_request_has_what_its_thread_did_meanwhile() {
     let (seeded, t0) = (Seeded::start().await, t0());
@@ -214,7 +291,7 @@ async fn a_request_has_what_its_thread_did_meanwhile() {
     assert_eq!((of(lock), of(State::Running), of(State::Sleep)), (80 * MS, 10 * MS, 10 * MS));
     assert_eq!(of(State::PollWait), 0);
     assert!(found.samples.iter().all(|s| s.request.as_deref() == Some("00000000000000a1")));
-    scale(&mut found.samples, &found.totals, t0);
+    scale(&mut found.samples, found.ongoing, &found.totals, t0);
     assert_eq!(sum(&found.samples), one.handler_ns);
 
     let both = samples_of_requests(&seeded.store(), Kind::Lock, &[one.clone(), other.clone()])

@@ -27,7 +27,7 @@ proptest! {
             .map(|((tid, state), ns)| ((story::thread(tid, "worker"), State::from_index(state).unwrap()), ns))
             .collect();
         let sampled = sum(&samples);
-        let scaling = scale(&mut samples, &totals, story::T0);
+        let scaling = scale(&mut samples, Vec::new(), &totals, story::T0);
         for ((thread, state), ns) in &totals {
             let cell = samples.iter().filter(|s| s.thread == *thread && s.state == *state);
             prop_assert_eq!(sum(cell), *ns);
@@ -44,7 +44,7 @@ fn one_cell(weights: &[u64], state: State, total: u64) -> (Vec<Sample>, underspa
     let mut samples: Vec<_> =
         weights.iter().map(|ms| sample(&worker, 0, *ms, state, &code)).collect();
     let totals = Totals::from([((worker, state), total)]);
-    let scaling = scale(&mut samples, &totals, story::T0);
+    let scaling = scale(&mut samples, Vec::new(), &totals, story::T0);
     (samples, scaling)
 }
 
@@ -69,6 +69,46 @@ fn a_wait_that_goes_on_is_no_part_of_those_that_ended() {
 }
 
 #[test]
+fn a_wait_that_goes_on_has_the_time_that_has_no_sample() {
+    // A thread slept for a second ten times; since half a second it is somewhere else.
+    let (sleeper, code, now) = (thread(7, "worker"), stack(&["python f"]), stack(&["python g"]));
+    let sleep = |start, ms, at| sample(&sleeper, start, ms, State::Sleep, at);
+    let totals = Totals::from([((Arc::clone(&sleeper), State::Sleep), 10_500 * MS)]);
+    let mut samples: Vec<_> = (0..10).map(|i| sleep(i * 1000, 1000, &code)).collect();
+    // Where it may end is not known: the ledger knows better.
+    let scaling = scale(&mut samples, vec![sleep(10_000, 60_000, &now)], &totals, story::T0);
+    let at = |stack| sum(samples.iter().filter(|s| s.stack() == Some(stack)));
+    assert_eq!((at(&code), at(&now), sum(&samples)), (10_000 * MS, 500 * MS, 10_500 * MS));
+    assert_eq!((scaling.ongoing_ns, scaling.not_sampled_ns), (500 * MS, 0));
+
+    // Not even if it is so short that it could be chance.
+    let totals = Totals::from([((Arc::clone(&sleeper), State::Sleep), 10_050 * MS)]);
+    let mut samples: Vec<_> = (0..10).map(|i| sleep(i * 1000, 1000, &code)).collect();
+    scale(&mut samples, vec![sleep(10_000, 50, &now)], &totals, story::T0);
+    assert_eq!(sum(samples.iter().filter(|s| s.stack() == Some(&now))), 50 * MS);
+}
+
+#[test]
+fn it_accounts_for_no_more_than_it_lasts_and_for_no_other_state() {
+    let (worker, code) = (thread(7, "worker"), stack(&["python f"]));
+    let totals = Totals::from([
+        ((Arc::clone(&worker), State::LockWait), 900 * MS),
+        ((Arc::clone(&worker), State::Sleep), 100 * MS),
+    ]);
+    let mut samples = Vec::new();
+    let ongoing = vec![sample(&worker, 0, 600, State::LockWait, &code)];
+    let scaling = scale(&mut samples, ongoing, &totals, story::T0);
+    assert_eq!((scaling.ongoing_ns, scaling.not_sampled_ns), (600 * MS, 400 * MS));
+    assert_eq!(sum(&samples), 1000 * MS);
+
+    // Of a thread that the ledger does not have nothing is known.
+    let ongoing = vec![sample(&thread(9, "gone"), 0, 600, State::LockWait, &code)];
+    let mut samples = Vec::new();
+    scale(&mut samples, ongoing, &Totals::new(), story::T0);
+    assert!(samples.is_empty());
+}
+
+#[test]
 fn samples_that_claim_too_much_are_told() {
     let (samples, scaling) = one_cell(&[10, 10, 10], State::LockWait, 3 * MS);
     assert_eq!(sum(&samples), 3 * MS);
@@ -81,7 +121,7 @@ fn samples_that_claim_too_much_are_told() {
 fn a_thread_without_a_ledger_keeps_what_was_sampled() {
     let code = stack(&["native work"]);
     let mut samples = vec![sample(&thread(9, "gone"), 0, 30, State::Running, &code)];
-    let scaling = scale(&mut samples, &Totals::new(), story::T0);
+    let scaling = scale(&mut samples, Vec::new(), &Totals::new(), story::T0);
     assert_eq!(
         (sum(&samples), scaling.without_ledger_ns, scaling.ledger_ns),
         (30 * MS, 30 * MS, 0)
