@@ -4,6 +4,7 @@ use underspan_model::{StackEnd, State};
 
 use super::join::{Join, Sample, UserStack};
 use super::ongoing::{Asleep, OngoingWait};
+use super::told::Told;
 use crate::record::{
     DecodeError, comm, event_kind, kind, off_cpu_event, read, stack_event, stack_moment,
     thread_exit_event,
@@ -23,6 +24,7 @@ const ALLOCATED: u64 = 16;
 pub(super) struct OffCpuDecoder {
     columns: Vec<String>,
     join: Join,
+    told: Told,
     asleep: Asleep,
 }
 
@@ -43,7 +45,12 @@ struct Holder {
 
 impl OffCpuDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
-        OffCpuDecoder { columns, join: Join::default(), asleep: Asleep::default() }
+        OffCpuDecoder {
+            columns,
+            join: Join::default(),
+            told: Told::default(),
+            asleep: Asleep::default(),
+        }
     }
 
     fn write(&mut self, sample: Sample, context: &mut dyn Context, rows: &mut Rows) {
@@ -97,13 +104,13 @@ impl OffCpuDecoder {
                 self.join.kernel(tid, event.sequence, raw_stack(&event, bytes)?);
             }
             stack_moment::STACK_AFTER_WAIT => {
-                let user = UserStack { stack: raw_stack(&event, bytes)?, lock: event.lock };
+                let user = UserStack { stack: self.told.stack(&event, bytes)?, lock: event.lock };
                 let complete = self.join.user(tid, event.oldest, event.sequence, &user);
                 self.write_all(complete, context, rows);
             }
             stack_moment::STACK_OF_WAKER => {
                 let sleeper = (event.sequence >> 32) as u32;
-                self.join.waker(sleeper, event.sequence as u32, raw_stack(&event, bytes)?);
+                self.join.waker(sleeper, event.sequence as u32, self.told.stack(&event, bytes)?);
             }
             stack_moment::STACK_ONGOING => self.asleep.told(&event, raw_stack(&event, bytes)?),
             _ => {}
@@ -130,6 +137,7 @@ impl Decoder for OffCpuDecoder {
             event_kind::EVENT_STACK => self.stack(bytes, context, rows)?,
             event_kind::EVENT_THREAD_EXIT => {
                 let exit: thread_exit_event = read(bytes)?;
+                self.told.ended(exit.h.tid);
                 let samples = self.join.ended(exit.h.tid);
                 self.write_all(samples, context, rows);
             }

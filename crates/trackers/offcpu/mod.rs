@@ -3,6 +3,7 @@
 mod decode;
 mod join;
 mod ongoing;
+mod told;
 
 use crate::rows::columns;
 use crate::{Attach, Decoder, Hook, Program, Tracker};

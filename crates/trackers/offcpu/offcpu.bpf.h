@@ -76,8 +76,7 @@ static __always_inline void tell_stack(struct task_struct *task)
 	s->e.oldest = t->sampling.due;
 	t->sampling.due = 0;
 	s->e.lock = lock_behind(t, task);
-	stack_user(s);
-	stack_send(s, EVENT_STACK, TRACKER_OFFCPU);
+	send_user_stack(STACK_AFTER_WAIT);
 }
 
 /* As an errand it may be interrupted by another thread's, and there is one scratch for both. */
@@ -133,8 +132,7 @@ static __always_inline void tell_waker(const struct thread *sleeper, __u64 now)
 		return;
 	waker = bpf_map_lookup_elem(&threads, &w->waker_tid);
 	if (waker)
-		take_stack(waker, STACK_OF_WAKER, (__u64)sleeper->tid << 32 | (__u32)sequence, now,
-			   TRACKER_OFFCPU);
+		take_stack(waker, STACK_OF_WAKER, (__u64)sleeper->tid << 32 | (__u32)sequence, now);
 }
 
 #endif

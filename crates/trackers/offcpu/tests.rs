@@ -5,7 +5,7 @@ use underspan_model::{StackEnd, State};
 
 use super::OffCpuTracker;
 use crate::record::{
-    DecodeError, bytes_of, event_header, event_kind, off_cpu_event, stack_end, stack_event,
+    DecodeError, bytes_of, event_header, event_kind, off_cpu_event, read, stack_end, stack_event,
     stack_moment, thread_exit_event,
 };
 use crate::tests::support::{FakeContext, Row, cases, decode};
@@ -267,6 +267,37 @@ fn a_sample_may_have_slept_where_an_earlier_one_did() {
     };
     let rows = bench.events(&[bytes_of(&exit).to_vec(), like(80, 77), after_wait(80)]);
     assert_eq!(kernel(&bench, &rows[0]), StackEnd::Missed);
+}
+
+#[test]
+fn a_thread_may_stand_where_it_stood_before() {
+    let mut bench = Bench::new();
+    let again = |sequence, time: u64| {
+        let mut stack = stack(stack_moment::STACK_AFTER_WAIT, 5_007, sequence, &[], &[]);
+        let at = std::mem::offset_of!(stack_event, again);
+        stack[at..at + 8].copy_from_slice(&time.to_ne_bytes());
+        stack
+    };
+    let sample = |bench: &mut Bench, sequence, stack: Vec<u8>| {
+        let event = off_cpu_event { sequence, asleep_as: sequence, ..wait() };
+        let rows = bench.events(&[asleep(sequence), bytes_of(&event).to_vec(), stack]);
+        bench.context.stacks[rows[0].u64("stack_id") as usize - 1].clone()
+    };
+    let told: stack_event = read(&after_wait(77)).unwrap();
+    let first = sample(&mut bench, 77, after_wait(77));
+    assert_eq!(sample(&mut bench, 78, again(78, told.h.time)), first);
+    assert!(bench.context.lost.is_empty());
+    // What it refers to was lost, or is a later thread's.
+    let other = sample(&mut bench, 79, again(79, told.h.time + 1));
+    assert_eq!((other.native.len(), other.ends.native), (0, StackEnd::Missed));
+    let exit = thread_exit_event {
+        h: header(event_kind::EVENT_THREAD_EXIT, 5_007, 40_000),
+        ..thread_exit_event::default()
+    };
+    bench.events(&[bytes_of(&exit).to_vec()]);
+    let other = sample(&mut bench, 80, again(80, told.h.time));
+    assert_eq!(other.ends.native, StackEnd::Missed);
+    assert_eq!(bench.context.lost[&("offcpu", "missed")], 2);
 }
 
 #[test]

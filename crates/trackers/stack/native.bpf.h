@@ -276,10 +276,39 @@ static __always_inline bool stack_word(struct native_walk *w, __u64 *word, __u64
 	return true;
 }
 
+/* stack_again.followed: more than can be remembered. */
+#define NOT_AGAIN (AGAIN_FOLLOWED + 1)
+
+/* This word of the stack led to the next frame. */
+static __always_inline void follow(struct stack_again *now, __u64 at, __u64 value)
+{
+	__u64 slot = (at - now->sp) / sizeof(__u64), index = now->followed;
+
+	barrier_var(index);
+	if (index >= AGAIN_FOLLOWED || slot >= AGAIN_WORDS) {
+		now->followed = NOT_AGAIN;
+		return;
+	}
+	now->value[index] = value;
+	now->slot[index] = slot;
+	now->followed = index + 1;
+	if (now->words <= slot)
+		now->words = slot + 1;
+}
+
+/* So did rbp, whose value was `bp`. */
+static __always_inline void follow_bp(struct stack_again *now, const struct native_walk *w, __u64 bp)
+{
+	if (w->bp_at)
+		follow(now, w->bp_at, bp);
+	else
+		now->needs_bp = 1;
+}
+
 /* The interrupted registers, as the kernel put them on the stack: rbp, rbx, rdx, rax, rcx, rsp, rip. */
 #define SIGCONTEXT_RBP 120
 
-static __always_inline int leave_signal(struct native_walk *w)
+static __always_inline int leave_signal(struct native_walk *w, struct stack_again *now)
 {
 	__u64 saved[7];
 
@@ -290,6 +319,7 @@ static __always_inline int leave_signal(struct native_walk *w)
 	w->sp = saved[5];
 	w->pc = saved[6];
 	w->exact = 1;
+	now->followed = NOT_AGAIN;
 	return GO_ON;
 }
 
@@ -297,7 +327,7 @@ static __always_inline int leave_signal(struct native_walk *w)
 #define RT_SIGRETURN 0x0f0000000fc0c748ULL
 
 /* rbp points to the caller's rbp, and above it lies the return address. */
-static __always_inline int leave_by_frame_pointer(struct native_walk *w)
+static __always_inline int leave_by_frame_pointer(struct native_walk *w, struct stack_again *now)
 {
 	__u64 frame = w->bp;
 
@@ -305,21 +335,24 @@ static __always_inline int leave_by_frame_pointer(struct native_walk *w)
 		return STACK_COMPLETE; /* so the ABI marks the outermost frame */
 	if (frame % 8 || !stack_word(w, &w->bp, frame) || !stack_word(w, &w->pc, frame + 8))
 		return STACK_NO_TABLE;
+	follow_bp(now, w, frame);
+	follow(now, frame + 8, w->pc);
+	w->bp_at = frame;
 	w->sp = frame + 16;
 	w->exact = 0;
 	return GO_ON;
 }
 
 /* There is no rule: is this where a signal handler returns to, or is rbp a frame pointer? */
-static __always_inline int leave_unknown(struct native_walk *w)
+static __always_inline int leave_unknown(struct native_walk *w, struct stack_again *now)
 {
 	__u64 code;
 
 	if (!bpf_probe_read_user(&code, sizeof(code), (void *)w->pc) && code == RT_SIGRETURN)
-		return leave_signal(w);
+		return leave_signal(w, now);
 	if (!w->bp_known || (w->bp && w->bp < w->sp))
 		return STACK_NO_TABLE;
-	return leave_by_frame_pointer(w);
+	return leave_by_frame_pointer(w, now);
 }
 
 /* Fields of unwind_row.words where there are two. */
@@ -334,10 +367,10 @@ static __always_inline __u32 low_bits(__u16 words)
 }
 
 /* Out of one frame, into its caller's. */
-static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct unwind_rule rule,
-				       bool innermost)
+static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct stack_again *now,
+				       struct unwind_rule rule, bool innermost)
 {
-	__u64 cfa;
+	__u64 cfa, at;
 
 	switch (rule.cfa) {
 	case UNWIND_RSP:
@@ -347,52 +380,63 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 		if (!w->bp_known)
 			return STACK_NO_RULE;
 		cfa = w->bp + (__s16)rule.words * 8;
+		follow_bp(now, w, w->bp);
 		break;
 	case UNWIND_AT_RSP:
-		if (!stack_word(w, &cfa, w->sp + high_words(rule.words)))
+		at = w->sp + high_words(rule.words);
+		if (!stack_word(w, &cfa, at))
 			return STACK_UNREADABLE;
+		follow(now, at, cfa);
 		cfa += low_bits(rule.words) * 8;
 		break;
 	case UNWIND_AT_RBP:
 		if (!w->bp_known)
 			return STACK_NO_RULE;
-		if (!stack_word(w, &cfa, w->bp + high_words(rule.words)))
+		at = w->bp + high_words(rule.words);
+		if (!stack_word(w, &cfa, at))
 			return STACK_UNREADABLE;
+		follow_bp(now, w, w->bp);
+		follow(now, at, cfa);
 		cfa += low_bits(rule.words) * 8;
 		break;
 	case UNWIND_REGISTER:
 		if (!innermost)
 			return STACK_NO_RULE;
 		cfa = user_register(regs, low_bits(rule.words)) + high_words(rule.words);
+		now->followed = NOT_AGAIN;
 		break;
 	case UNWIND_PLT:
 		cfa = w->sp + ((w->pc & 15) >= rule.words ? 16 : 8);
 		break;
 	case UNWIND_FRAME_POINTER:
-		return w->bp_known ? leave_by_frame_pointer(w) : STACK_NO_RULE;
+		return w->bp_known ? leave_by_frame_pointer(w, now) : STACK_NO_RULE;
 	case UNWIND_END:
 		return STACK_COMPLETE;
 	case UNWIND_SIGNAL:
-		return leave_signal(w);
+		return leave_signal(w, now);
 	case UNWIND_GAP:
-		return leave_unknown(w);
+		return leave_unknown(w, now);
 	default:
 		return STACK_NO_RULE;
 	}
 	if (cfa <= w->sp)
 		return STACK_INCONSISTENT;
 	if (rule.rbp == UNWIND_RBP_AT_CFA) {
-		if (!stack_word(w, &w->bp, cfa + rule.rbp_words * 8))
+		w->bp_at = cfa + rule.rbp_words * 8;
+		if (!stack_word(w, &w->bp, w->bp_at))
 			return STACK_UNREADABLE;
 		w->bp_known = 1;
 	} else if (rule.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
-		if (!stack_word(w, &w->bp, w->bp + rule.rbp_words * 8))
+		follow_bp(now, w, w->bp);
+		w->bp_at = w->bp + rule.rbp_words * 8;
+		if (!stack_word(w, &w->bp, w->bp_at))
 			return STACK_UNREADABLE;
 	} else if (rule.rbp != UNWIND_RBP_SAME) {
 		w->bp_known = 0;
 	}
 	if (!stack_word(w, &w->pc, cfa - 8))
 		return STACK_UNREADABLE;
+	follow(now, cfa - 8, w->pc);
 	w->sp = cfa;
 	w->exact = 0;
 	return GO_ON;
@@ -421,7 +465,7 @@ static long native_frame(__u32 index, struct native_context *c)
 	if (end == STACK_NO_MAPPING)
 		unwind_is_stale(s->e.h.tgid, pc);
 	if (end == GO_ON)
-		end = leave_frame(w, c->regs, rule, index == 0);
+		end = leave_frame(w, c->regs, &c->memory->now, rule, index == 0);
 	if (end == GO_ON)
 		return 0;
 	w->end = end;
@@ -457,9 +501,17 @@ static __always_inline enum stack_end walk_native(struct stack_scratch *s, struc
 	w->pc = regs->ip;
 	w->sp = regs->sp;
 	w->bp = regs->bp;
+	w->bp_at = 0;
 	w->bp_known = 1;
 	w->exact = 1;
 	w->end = STACK_TOO_DEEP;
+	c.memory->now.ip = regs->ip;
+	c.memory->now.sp = regs->sp;
+	c.memory->now.bp = regs->bp;
+	c.memory->now.generation = w->generation;
+	c.memory->now.followed = 0;
+	c.memory->now.words = 0;
+	c.memory->now.needs_bp = 0;
 	bpf_loop(NATIVE_FRAMES, native_frame, &c, 0);
 	return w->end;
 }

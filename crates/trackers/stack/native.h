@@ -101,8 +101,34 @@ struct unwind_found {
 	struct unwind_rule rule;
 };
 
+/*
+ * What a whole walk followed of the stack, in its order: return addresses, and what frames were found by
+ * besides. So many words at the most, that many above the stack pointer (again.bpf.h).
+ */
+#define AGAIN_FOLLOWED 96
+#define AGAIN_WORDS 1024
+
+struct stack_again {
+	__u64 time; /* of the record that has the frames */
+	__u64 ip;
+	__u64 sp;
+	__u64 bp;
+	__u64 python;	  /* Python's frames folded into a number */
+	__u32 generation; /* of the mappings */
+	__u16 followed;	  /* more than AGAIN_FOLLOWED: not all of it can be remembered */
+	__u16 words;	  /* up to the uppermost */
+	__u8 python_end;  /* enum stack_end */
+	__u8 needs_bp;	  /* what was in rbp matters */
+	__u8 _pad[6];
+	__u64 value[AGAIN_FOLLOWED];
+	__u16 slot[AGAIN_FOLLOWED]; /* in which word above the stack pointer it was */
+};
+
+/* What a walk remembers, and its workspace. */
 struct unwind_memory {
 	struct unwind_found found[UNWIND_FOUND];
+	struct stack_again now; /* the present walk */
+	__u64 words[AGAIN_WORDS];
 };
 
 /* The walk so far. In the scratch: verifiers remember nothing of what is there, which is good. */
@@ -119,6 +145,7 @@ struct native_walk {
 	__u32 count;
 	__u32 generation;
 	__u32 _pad2;
+	__u64 bp_at;  /* where `bp` was read, 0: it is the register still */
 	__u64 window; /* address of the part of the stack that is in `stack` */
 	__u64 stack[UNWIND_WINDOW];
 	__u8 exact;   /* pc is not a return address */

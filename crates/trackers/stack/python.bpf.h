@@ -237,6 +237,7 @@ static __always_inline long python_frame(const struct python_layout *l, struct s
 			if (!stack_push_python(s, &frame))
 				return python_ends(w, STACK_TOO_DEEP);
 			s->e.python_frames++;
+			w->hash = fold(fold(w->hash, frame.code), ((__u64 *)&frame)[1]);
 		}
 	}
 	if (previous)

@@ -87,6 +87,7 @@ struct python_walk {
 	__u64 found;	   /* the thread's own */
 	__u64 frame;	   /* to be recorded next, 0: still searching */
 	__u64 last;	   /* recorded last */
+	__u64 hash;	   /* all that were recorded, folded into a number */
 	__u64 window;	   /* where the window begins, and */
 	__u32 window_len;
 	__u8 alone;	   /* there is one interpreter, so a thread has one thread state */

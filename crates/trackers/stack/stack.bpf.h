@@ -14,6 +14,7 @@
 #define UNDERSPAN_STACK_BPF_H
 
 #include "../bpf/emit.h"
+#include "again.bpf.h"
 #include "errand.bpf.h"
 #include "native.bpf.h"
 #include "python.bpf.h"
@@ -118,17 +119,23 @@ static __always_inline bool stack_send(struct stack_scratch *s, enum event_kind 
 	return true;
 }
 
-/* The current thread's stack in user mode. `sequence`: see struct stack_event. */
+/*
+ * Sends the current thread's stack in user mode, or says as which one it stands again: for AFTER_WAIT and
+ * OF_WAKER. What else the record has is in the moment's scratch. A global function: it is verified once, and
+ * not in every program that takes stacks.
+ */
+int send_user_stack(__u32 moment);
+
+/* The same. `sequence`: see struct stack_event. */
 static __always_inline void take_stack(const struct thread *t, enum stack_moment moment, __u64 sequence,
-				       __u64 now, enum tracker_id tracker)
+				       __u64 now)
 {
 	struct stack_scratch *s = stack_begin(moment, t, now);
 
 	if (!s)
 		return;
 	s->e.sequence = sequence;
-	stack_user(s);
-	stack_send(s, EVENT_STACK, tracker);
+	send_user_stack(moment);
 }
 
 #endif

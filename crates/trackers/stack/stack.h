@@ -67,6 +67,8 @@ struct stack_event {
 	__u64 cache_misses;
 	__u64 branch_misses;
 	__u64 weight; /* ON_CPU: nanoseconds that the sample stands for */
+	__u64 again;  /* AFTER_WAIT, OF_WAKER: the time of an earlier record of the same thread and moment.
+			 Its frames are this one's, too. 0: they follow */
 	__u16 kernel_frames;
 	__u16 native_frames;
 	__u16 python_frames;

@@ -168,6 +168,46 @@ fn every_sample_has_its_own_threads_stack_also_when_threads_migrate() {
     check_stacks_of_migrating_threads(Watcher::new(), Workload::new());
 }
 
+/// What is remembered of a stack must not be taken for another: three sleeps called by one function, three
+/// by its twin, and so on.
+#[test]
+fn the_same_place_reached_by_another_way_is_another_stack() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.session.start_unwinding().expect("unwinding starts");
+    watcher.watch(workload.pid);
+    let tid = workload.start("twins");
+    watcher.row("off_cpu", |row| row.u64("tid") == u64::from(tid));
+    std::thread::sleep(Duration::from_millis(500));
+    watcher.drain();
+    watcher.rows.clear();
+    std::thread::sleep(Duration::from_secs(2));
+    watcher.drain();
+
+    let twins = [function("left"), function("right")];
+    let mut rows = watcher.rows_of("off_cpu", tid);
+    rows.retain(|row| row.text("state") == "sleep");
+    rows.sort_by_key(|row| row.u64("start_time"));
+    assert!(rows.len() >= 100, "{} samples", rows.len());
+    let caller = |row: &Row| {
+        let stack = watcher.stack_of(row)?;
+        let [left, right] =
+            twins.each_ref().map(|twin| stack.native.iter().any(|at| twin.contains(at)));
+        assert!(left != right, "{row:?}: {stack:x?}");
+        Some(right)
+    };
+    let callers: Vec<_> = rows.iter().map(caller).collect();
+    let missed = callers.iter().filter(|caller| caller.is_none()).count();
+    assert!(missed as u64 <= watcher.untold(), "{missed} stacks are missing");
+    // A sleep of which the CPU was taken until its time was over is none. A stack that was taken for the
+    // one before makes four in a row.
+    let known: Vec<_> = callers.into_iter().flatten().collect();
+    let turns: Vec<_> = known.chunk_by(|one, next| one == next).map(<[bool]>::len).collect();
+    assert!(turns.iter().all(|turn| *turn <= 3), "{turns:?}");
+    assert!(turns.iter().filter(|turn| **turn == 3).count() * 10 >= turns.len() * 7, "{turns:?}");
+    watcher.assert_nothing_lost();
+}
+
 #[test]
 fn threads_without_restartable_sequences_have_their_stacks_or_say_that_they_were_missed() {
     let watcher = Watcher::new();

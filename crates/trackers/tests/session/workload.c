@@ -369,6 +369,32 @@ static void do_release_lock(void)
 	sleep(1000);
 }
 
+/* Two functions that differ by one number: the same instruction sleeps at the same stack pointer, called by
+ * the one or the other. */
+__attribute__((noinline)) static void nap(void)
+{
+	usleep(12000);
+	__asm__ volatile("");
+}
+
+__attribute__((noinline)) void left(void)
+{
+	nap();
+	__asm__ volatile("" : : "r"(1));
+}
+
+__attribute__((noinline)) void right(void)
+{
+	nap();
+	__asm__ volatile("" : : "r"(2));
+}
+
+static void do_twins(void)
+{
+	for (int i = 0;; i++)
+		(i / 3 % 2 ? right : left)();
+}
+
 static const struct role {
 	const char *name;
 	void (*play)(void);
@@ -385,7 +411,7 @@ static const struct role {
 	{ "wait-for-collector", do_wait_for_collector }, { "many-short", do_many_short },
 	{ "some-long", do_some_long }, { "wait-for-lock", do_wait_for_lock },
 	{ "release-lock", do_release_lock }, { "dig-5", do_dig_5 }, { "dig-40", do_dig_40 },
-	{ "dig-120", do_dig_120 }, { "burn", do_burn },
+	{ "dig-120", do_dig_120 }, { "burn", do_burn }, { "twins", do_twins },
 };
 
 static void *play(void *role)

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Threads wait in the same places again and again: a worker for its next request, a connection for its
+ * answer. If a thread is at the same instruction as at its last sample, with the same stack pointer, and all
+ * words that the walk followed then are what they were, it would find the same frames: they are not looked
+ * for again, nor sent.
+ *
+ * Python's frames are elsewhere in memory. They are walked each time, and compared folded into a number.
+ */
+#ifndef UNDERSPAN_AGAIN_BPF_H
+#define UNDERSPAN_AGAIN_BPF_H
+
+#include "native.bpf.h"
+
+struct again_key {
+	__u32 tid;
+	__u32 moment;
+};
+
+STACKS struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct again_key);
+	__type(value, struct stack_again);
+} stacks_again SEC(".maps");
+
+struct again_context {
+	const struct stack_again *before;
+	const struct unwind_memory *memory;
+	__u32 same;
+};
+
+static long same_word(__u32 index, struct again_context *c)
+{
+	__u64 slot;
+
+	if (index >= AGAIN_FOLLOWED)
+		return 1;
+	slot = c->before->slot[index] % AGAIN_WORDS;
+	if (c->memory->words[slot] != c->before->value[index])
+		return 1;
+	c->same = index + 1;
+	return 0;
+}
+
+/* Would the current thread's native frames be those that were found before? */
+static __always_inline bool native_again(const struct stack_again *before, struct unwind_memory *memory,
+					 const struct pt_regs *regs, __u32 generation)
+{
+	struct again_context c = { .before = before, .memory = memory };
+	__u64 words = before->words;
+
+	if (before->ip != regs->ip || before->sp != regs->sp || before->generation != generation ||
+	    (before->needs_bp && before->bp != regs->bp))
+		return false;
+	barrier_var(words);
+	if (words > AGAIN_WORDS ||
+	    bpf_probe_read_user(memory->words, words * sizeof(__u64), (void *)before->sp))
+		return false;
+	bpf_loop(before->followed, same_word, &c, 0);
+	return c.same == before->followed;
+}
+
+static __always_inline bool is_whole(__u8 end)
+{
+	return end == STACK_COMPLETE || end == STACK_ABSENT;
+}
+
+/* The frames in `s` have been sent. */
+static __always_inline void remember_stack(const struct stack_scratch *s, struct unwind_memory *memory)
+{
+	struct again_key key = { .tid = s->e.h.tid, .moment = s->e.moment };
+	struct stack_again *now = &memory->now;
+
+	if (s->e.native_end != STACK_COMPLETE || !is_whole(s->e.python_end) || !now->generation ||
+	    now->followed > AGAIN_FOLLOWED)
+		return;
+	now->time = s->e.h.time;
+	now->python = s->python.hash;
+	now->python_end = s->e.python_end;
+	bpf_map_update_elem(&stacks_again, &key, now, BPF_ANY);
+}
+
+#endif
