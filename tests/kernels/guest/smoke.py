@@ -10,19 +10,14 @@ HERE = __file__.rpartition("/")[0]
 PYTHON = [sys.executable, "-I", "-S"]
 
 
-class Checks:
-    def __init__(self):
-        self.failed = 0
-
-    def __call__(self, name, holds, detail):
-        self.failed += not holds
-        print(json.dumps({"check": name, "ok": bool(holds), "detail": str(detail)}), flush=True)
+def check(name, holds, detail):
+    print(json.dumps({"check": name, "ok": bool(holds), "detail": str(detail)}), flush=True)
 
 
-def observe():
-    """What the workload says, and what the agent says."""
+def observe(name):
+    """What a workload says, and what the agent says of it."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workload = subprocess.Popen([*PYTHON, f"{HERE}/workload.py"], **pipes)
+    workload = subprocess.Popen([*PYTHON, f"{HERE}/{name}"], **pipes)
     agent = subprocess.Popen(["rows", str(workload.pid), "/tmp/spool"], **pipes)
     if json.loads(agent.stdout.readline() or "{}").get("table") != "ready":
         raise SystemExit(f"the agent did not start: status {agent.wait()}")
@@ -53,7 +48,7 @@ def ledger(row):
     return {state: row[f"{state}_ns"] for state in states.split()}
 
 
-def check_sums(check, seen):
+def check_sums(seen):
     """Every row's cells sum to its time, and a thread's rows follow each other without a gap."""
     threads = collections.defaultdict(list)
     wrong = 0
@@ -86,7 +81,7 @@ def during(rows, case):
     return max(inside, key=lambda row: row["duration_ns"], default=None)
 
 
-def check_waits(check, said, seen):
+def check_waits(said, seen):
     wanted = {
         "sleep": ("sleep", 200),
         "poll": ("poll_wait", 200),
@@ -122,7 +117,7 @@ def check_waits(check, said, seen):
     check("peer", row and row["peer"] == said["peer"]["peer"], row and row["peer"])
 
 
-def check_python(check, said, seen):
+def check_python(said, seen):
     row = during(seen["gil_wait"], said["gil"])
     detail = row and f"{row['duration_ns'] / MS:.1f} ms, holder {row['holder_tid']}"
     check("gil", row and row["holder_tid"] == said["gil"]["holder"], detail or "no row")
@@ -133,7 +128,7 @@ def check_python(check, said, seen):
     check("gc", right, f"{detail or 'no row'} of {took / MS:.1f} ms")
 
 
-def check_quota(check, case, seen):
+def check_quota(case, seen):
     rows = [row for row in seen["thread_states"] if row["tid"] == case["child"]]
     cells = collections.Counter()
     for row in rows:
@@ -147,7 +142,7 @@ def check_quota(check, case, seen):
     check("quota", case["throttled"] > 100 * MS and near and spare > 0, detail)
 
 
-def check_requests(check, cases, seen):
+def check_requests(cases, seen):
     rows = {row["path"]: row for row in seen["requests"]}
     for case in cases:
         name, row = f"request {case['path']}", rows.get(case["path"])
@@ -183,7 +178,7 @@ def check_requests(check, cases, seen):
         check(name, not problems, "; ".join([detail, *problems]))
 
 
-def check_stacks(check, seen):
+def check_stacks(seen):
     """Samples have whole stacks, but for a program's first moments, which are long here."""
     stacks = {row["stack_id"]: row for row in seen["stacks"]}
     for table in ("off_cpu", "on_cpu"):
@@ -194,16 +189,7 @@ def check_stacks(check, seen):
         check(f"stacks of {table}", whole and python, detail)
 
 
-def main():
-    said, seen = observe()
-    cases = {case["case"]: case for case in said}
-    check = Checks()
-    check_sums(check, seen)
-    check_waits(check, cases, seen)
-    check_python(check, cases, seen)
-    check_quota(check, cases["quota"], seen)
-    check_requests(check, [case for case in said if case["case"] == "request"], seen)
-    check_stacks(check, seen)
+def check_lost(seen):
     # How walks ended is told of with the stacks.
     lost = [
         (row["tracker"], row["reason"], row["count"])
@@ -211,7 +197,18 @@ def main():
         if row["tracker"] not in ("stack", "offcpu")
     ]
     check("nothing lost", not lost, lost)
-    print(json.dumps({"done": check.failed}), flush=True)
+
+
+def main():
+    said, seen = observe("workload.py")
+    cases = {case["case"]: case for case in said}
+    check_sums(seen)
+    check_waits(cases, seen)
+    check_python(cases, seen)
+    check_quota(cases["quota"], seen)
+    check_requests([case for case in said if case["case"] == "request"], seen)
+    check_stacks(seen)
+    check_lost(seen)
 
 
 if __name__ == "__main__":
