@@ -18,11 +18,11 @@
 /* A time lost to retransmission that has not ended; kind 0: none. */
 struct tcp_stall {
 	__u64 start;
-	__u64 bytes;	 /* sent again */
-	__u32 retransmits;
-	__u32 end_seq;	 /* acknowledged, it is over */
-	__u32 sent_at;	 /* the timestamp that the first retransmission carries */
-	__u32 sent_seq;	 /* and where it begins */
+	__u64 bytes;	   /* that the kernel had sent again before it */
+	__u32 retransmits; /* the same of segments */
+	__u32 end_seq;	   /* acknowledged, it is over */
+	__u32 sent_at;	   /* the timestamp that the first retransmission carries; 0: none was told */
+	__u32 sent_seq;	   /* and where it begins */
 	__u8 kind;	 /* enum tcp_loss_kind */
 	__u8 backoff;
 	__u8 recovering; /* the kernel calls it recovery or loss, and will say when it is over */
@@ -47,7 +47,8 @@ struct tcp_flow {
 	__u64 dropped;	     /* first of the drops that were not told yet */
 	__u32 drops;
 	__u32 drop_bytes;
-	__u32 _pad1;
+	__u32 retransmits; /* the kernel's count of segments sent again, as far as it is known */
+	__u64 retransmitted; /* the same of bytes */
 	struct tcp_stall stall;
 	__u32 tgid; /* who read it last; until then, who connected or listens */
 	__u32 tid;
@@ -146,6 +147,8 @@ struct tcp_sock___tcp {
 	struct inet_connection_sock___tcp inet_conn;
 	struct tcp_options_received___tcp rx_opt;
 	__u64 first_tx_mstamp;
+	__u64 delivered_mstamp;
+	__u64 bytes_retrans;
 	__u32 mss_cache;
 	__u32 packets_out;
 	__u32 segs_out;
@@ -153,6 +156,7 @@ struct tcp_sock___tcp {
 	__u32 srtt_us;
 	__u32 snd_una;
 	__u32 snd_nxt;
+	__u32 tlp_high_seq;
 	__u32 write_seq;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
@@ -172,8 +176,16 @@ struct sk_buff___tcp {
 	char cb[48];
 };
 
+struct tcp_skb_cb___tcp {
+	__u8 sacked;
+};
+
 struct tcp_request_sock___tcp {
 	__u64 snt_synack;
+};
+
+struct trace_event_raw_tcp_retransmit_skb {
+	int err; /* since 6.17 */
 };
 
 struct bpf_iter__task_file {
@@ -193,6 +205,8 @@ struct bpf_iter__bpf_map_elem {
 #pragma clang attribute pop
 
 #define IPPROTO_TCP 6
+/* In `sacked`: the segment was sent more than once. */
+#define TCPCB_EVER_RETRANS 0x80
 
 enum tcp_ca_state {
 	TCP_CA_Open,
@@ -221,6 +235,13 @@ static __always_inline struct tcp_flow *tcp_flow(struct sock *sk)
 static __always_inline struct tcp_flow *tcp_new_flow(struct sock *sk)
 {
 	return bpf_sk_storage_get(&tcp_flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/* What was sent again until now is known, or nobody asks. */
+static __always_inline void retransmits_are_known(struct tcp_flow *f, struct tcp_sock___tcp *tp)
+{
+	f->retransmits = tp->total_retrans;
+	f->retransmitted = tp->bytes_retrans;
 }
 
 static __always_inline bool is_watched(__u32 tgid)

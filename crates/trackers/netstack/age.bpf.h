@@ -76,18 +76,16 @@ static __always_inline bool is_to_leave(struct sk_buff *skb)
 	return BPF_CORE_READ_BITFIELD(skb, mono_delivery_time);
 }
 
-/* Whether the clocks are as far from each other as user space said. */
-static __always_inline bool clock_holds(void)
+/* Whether the clocks are as far from each other as user space said. `monotonic`: just read. */
+static __always_inline bool clock_holds(__u64 monotonic)
 {
-	__s64 drift = 0;
-
 	for (int i = 0; i < 3; i++) {
-		/* The second reading may be late, since a CPU can be taken away in between. */
-		__u64 monotonic = bpf_ktime_get_ns();
+		__s64 drift = bpf_ktime_get_tai_ns() - monotonic - netstack_clock.tai_offset;
 
-		drift = bpf_ktime_get_tai_ns() - monotonic - netstack_clock.tai_offset;
 		if (drift > -READING_NS && drift < READING_NS)
 			return true;
+		/* The second reading may be late, since a CPU can be taken away in between. */
+		monotonic = bpf_ktime_get_ns();
 	}
 	netstack_clock.paused = 1;
 	return false;
@@ -116,7 +114,7 @@ static __always_inline __u64 age_of_stamp(enum netstack_point point, __u64 stamp
 		return UNKNOWN;
 	}
 	if (age < 0 || age > PLAUSIBLE_NS) {
-		if ((age < -OFFSET_ERROR_NS) | !clock_holds()) {
+		if ((age < -OFFSET_ERROR_NS) | !clock_holds(now)) {
 			count_lost(point, NETSTACK_LOST_CLOCK_STEP);
 			return UNKNOWN;
 		}
@@ -128,13 +126,10 @@ static __always_inline __u64 age_of_stamp(enum netstack_point point, __u64 stamp
 	return age;
 }
 
-/* Its buffer's address. Copied, since the verifier lets nobody count with pointers that it knows. */
+/* Its buffer's address. Read as a number, since the verifier lets nobody count with pointers that it knows. */
 static __always_inline __u64 packet_id(const struct sk_buff *skb)
 {
-	__u64 id = 0;
-
-	bpf_core_read(&id, sizeof(id), &skb->head);
-	return id;
+	return read_word((__u64)&skb->head);
 }
 
 /* A packet enters the stack. */

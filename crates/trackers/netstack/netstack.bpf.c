@@ -124,6 +124,9 @@ int netstack_local_in(struct bpf_nf_ctx *ctx)
 	return NF_ACCEPT;
 }
 
+/* Whether a segment has ever come before an earlier one: without, readers need not ask their socket. */
+static bool has_gaps;
+
 /* A segment for an established connection, before anything is done with it. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(netstack_segment, struct sock *sk, struct sk_buff *skb)
@@ -147,6 +150,7 @@ int BPF_PROG(netstack_segment, struct sock *sk, struct sk_buff *skb)
 	if ((__s32)(seq - READ(struct tcp_sock, sk, rcv_nxt)) <= 0)
 		return 0;
 	/* Something before it is missing: it will wait for that. */
+	has_gaps = true;
 	note = bpf_sk_storage_get(&notes, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!note)
 		return 0;
@@ -186,9 +190,12 @@ static __always_inline bool waited_for_gap(struct socket_note *note, __u32 seq)
 /* A socket that a wanted process reads is its, also for what comes in. */
 static __always_inline struct socket_note *note_reader(struct sock *sk)
 {
-	struct socket_note *note =
-		bpf_sk_storage_get(&notes, sk, 0, netstack_config.filter_pids ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	struct socket_note *note;
 
+	if (!netstack_config.filter_pids && !has_gaps)
+		return NULL;
+	note = bpf_sk_storage_get(&notes, sk, 0,
+				  netstack_config.filter_pids ? BPF_SK_STORAGE_GET_F_CREATE : 0);
 	if (note && netstack_config.filter_pids)
 		note->wanted = 1;
 	return note;

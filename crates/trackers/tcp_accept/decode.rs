@@ -70,7 +70,9 @@ impl TcpAcceptDecoder {
         // Counters are the kernel's; they wrap, and begin anew if the socket's memory is another's.
         let drops = event.drops.wrapping_sub(std::mem::replace(&mut known.drops, event.drops));
         let drops = if drops > u32::MAX / 2 { 0 } else { drops };
-        let overflows = known.overflows.since(counted, drops);
+        // It holds one more than its limit. Where there was room, nothing overflowed: it was another's.
+        let full = event.queue_length > event.queue_limit;
+        let overflows = known.overflows.since(counted, if full { drops } else { 0 });
         let cookies = sent.zip(known.cookies).map_or(0, |(now, then)| now.saturating_sub(then));
         let cookies = u32::try_from(cookies).unwrap_or(0);
         known.cookies = sent.or(known.cookies);

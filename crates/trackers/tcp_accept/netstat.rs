@@ -32,7 +32,7 @@ impl Overflows {
     }
 
     /// Of what the namespace has counted since the reading before, what is this socket's, which dropped so
-    /// many: no more than those. The socket is read first, and on a busy host much earlier: what overflows in
+    /// many while its queue was full: no more than those. The socket is read first, and on a busy host much earlier: what overflows in
     /// between is among its drops only at the next reading.
     pub(super) fn since(&mut self, counted: Option<u64>, drops: u32) -> u32 {
         let new = match (counted, self.counted) {

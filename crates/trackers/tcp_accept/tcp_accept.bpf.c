@@ -122,6 +122,7 @@ int tcp_adopt(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
+	struct tcp_sock___tcp *tp;
 	struct socket *socket;
 	struct tcp_flow *f;
 	struct sock *sk;
@@ -141,9 +142,11 @@ int tcp_adopt(struct bpf_iter__task_file *ctx)
 		return 0;
 	}
 	f = tcp_new_flow(sk);
-	if (f) {
+	tp = tcp_sock(sk);
+	if (f && tp) {
 		f->tgid = task->tgid;
 		f->tid = task->tgid;
+		retransmits_are_known(f, tp);
 	}
 	return 0;
 }
@@ -155,6 +158,7 @@ int tcp_accept_listeners(struct bpf_iter__bpf_map_elem *ctx)
 	struct tcp_listener *listener = ctx->value;
 	struct tcp_listener_event *e;
 	__u64 *key = ctx->key, sk;
+	__u32 now;
 
 	if (!key || !listener || !is_watched(listener->tgid))
 		return 0;
@@ -164,10 +168,9 @@ int tcp_accept_listeners(struct bpf_iter__bpf_map_elem *ctx)
 	sk = *key;
 	fill_thread(&e->h, EVENT_TCP_LISTENER, listener->tgid, listener->tid, bpf_ktime_get_ns());
 	e->sock = sk;
-	e->queue_length = READ(struct sock___tcp, sk, sk_ack_backlog);
-	if (e->queue_length < listener->longest)
-		e->queue_length = listener->longest;
-	listener->longest = 0;
+	now = READ(struct sock___tcp, sk, sk_ack_backlog);
+	e->queue_length = now < listener->longest ? listener->longest : now;
+	listener->longest = now;
 	e->queue_limit = READ(struct sock___tcp, sk, sk_max_ack_backlog);
 	e->drops = READ(struct sock___tcp, sk, sk_drops.counter);
 	e->half_open = READ(struct inet_connection_sock___tcp, sk, icsk_accept_queue.qlen.counter);

@@ -56,13 +56,13 @@ fn a_lost_acknowledgement_makes_a_long_handshake() {
     watcher.assert_nothing_lost();
 }
 
-/// A socket that listens, and a thread in its namespace that goes on living: of a listener's
+/// Sockets that listen, and a thread in their namespace that goes on living: of a listener's
 /// namespace its thread tells.
-fn with_listener<T>(
+fn with_listeners<const N: usize, T>(
     wire: &Wire,
     family: Family,
     prepare: impl FnOnce() + Send,
-    what: impl FnOnce(&TcpListener) -> T,
+    what: impl FnOnce([TcpListener; N]) -> T,
 ) -> T {
     let address = SocketAddr::new(wire.server.address(family), 0);
     let (give, take) = mpsc::channel();
@@ -71,14 +71,20 @@ fn with_listener<T>(
         scope.spawn(move || {
             wire.server.within(move || {
                 prepare();
-                give.send(TcpListener::bind(address).unwrap()).unwrap();
+                give.send([(); N].map(|()| TcpListener::bind(address).unwrap())).unwrap();
                 let _ = finished.recv();
             });
         });
-        let result = what(&take.recv().unwrap());
+        let result = what(take.recv().unwrap());
         drop(finish);
         result
     })
+}
+
+/// From now on one connection fits into its queues, and one more into that of those to be accepted.
+fn holds_one(listener: &TcpListener) {
+    // SAFETY: the descriptor is open; a socket that listens may be told again.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
 }
 
 /// Reads the listening sockets, and finds this one's rows.
@@ -92,14 +98,13 @@ fn a_full_queue_makes_clients_try_again() {
     let (mut watcher, wire) = watched();
     for family in Family::BOTH {
         let wire = &wire;
-        with_listener(
+        with_listeners(
             wire,
             family,
             || (),
-            |listener| {
+            |[listener]| {
                 let local = listener.local_addr().unwrap();
-                // SAFETY: the descriptor is open; a socket that listens may be told again.
-                assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+                holds_one(&listener);
                 listener_rows(&mut watcher, local);
                 let _two = [connect(wire, local), connect(wire, local)];
                 let (late, took) = thread::scope(|scope| {
@@ -143,11 +148,51 @@ fn a_full_queue_makes_clients_try_again() {
 }
 
 #[test]
+fn what_overflows_beside_a_socket_that_drops_for_another_reason_is_not_its() {
+    let (mut watcher, wire) = watched();
+    for family in Family::BOTH {
+        let wire = &wire;
+        let never = || std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "0").unwrap();
+        with_listeners(wire, family, never, |[full, half_open]| {
+            let locals = [&full, &half_open].map(|listener| listener.local_addr().unwrap());
+            for listener in [&full, &half_open] {
+                holds_one(listener);
+            }
+            let _accepted = [connect(wire, locals[0]), connect(wire, locals[0])];
+            wire.lose(&wire.client, ACK, 0, 1_000);
+            let _unheard = connect(wire, locals[1]);
+            listener_rows(&mut watcher, locals[0]);
+            thread::scope(|scope| {
+                // Kernels differ by one in how many handshakes they take.
+                let to = [locals[0], locals[1], locals[1]];
+                let late = to.map(|local| scope.spawn(move || connect(wire, local)));
+                settle();
+                listener_rows(&mut watcher, locals[0]);
+                let _ = full.accept().unwrap();
+                wire.lose(&wire.client, ACK, 0, 0);
+                let _ = half_open.accept().unwrap();
+                for late in late {
+                    late.join().unwrap();
+                }
+            });
+            let sums = locals.map(|local| {
+                let told = rows(&mut watcher, "tcp_listener", local);
+                ["overflows", "drops"]
+                    .map(|column| told.iter().map(|row| row.u64(column)).sum::<u64>())
+            });
+            assert_eq!(sums[0], [1, 1], "full");
+            assert!(sums[1][0] == 0 && sums[1][1] >= 1, "half open: {:?}", sums[1]);
+        });
+    }
+    watcher.assert_nothing_lost();
+}
+
+#[test]
 fn cookies_are_counted() {
     let (mut watcher, wire) = watched();
     for family in Family::BOTH {
         let always = || std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").unwrap();
-        with_listener(&wire, family, always, |listener| {
+        with_listeners(&wire, family, always, |[listener]| {
             let local = listener.local_addr().unwrap();
             listener_rows(&mut watcher, local);
             let _client = connect(&wire, local);

@@ -1,14 +1,17 @@
 //! Segments lost in known places.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::thread;
 
 use super::wire::{DATA, Family, Packet, SYN, SYN_ACK, Wire};
 use super::{
-    MS, assert_close, connect, connected, elapsed_since, handshake, listen, row, set_option,
+    MS, assert_close, connect, connected, elapsed_since, handshake, listen, row, rows, set_option,
     settle, talk, watched,
 };
-use crate::watcher::monotonic;
+use crate::support::Row;
+use crate::watcher::{Watcher, monotonic};
+use crate::workload::eventually;
 
 /// What both ends have sent since `before`.
 struct Log {
@@ -32,6 +35,13 @@ impl Log {
         self.sent.iter().find(|packet| packet.lost).expect("a loss")
     }
 
+    /// How often the lost segment was sent again.
+    fn again(&self) -> u64 {
+        let same =
+            self.sent.iter().filter(|packet| packet.seq == self.lost().seq && packet.len > 0);
+        same.count() as u64 - 1
+    }
+
     /// From when the first lost segment was sent until this was acknowledged.
     fn until(&self, seq: u32) -> u64 {
         let lost = self.lost();
@@ -51,6 +61,16 @@ impl Log {
     }
 }
 
+/// The only row of the client's end. An end of which the kernel told nobody is noticed at the next segment.
+#[track_caller]
+fn told(watcher: &mut Watcher, client: &mut TcpStream, server: &mut TcpStream) -> Row {
+    let local = client.local_addr().unwrap();
+    if rows(watcher, "tcp_loss", local).is_empty() {
+        talk(client, server);
+    }
+    row(watcher, "tcp_loss", local)
+}
+
 #[test]
 fn the_last_segment_is_a_tail_loss_probe() {
     let (mut watcher, wire) = watched();
@@ -63,7 +83,7 @@ fn the_last_segment_is_a_tail_loss_probe() {
         server.read_exact(&mut [0; 4]).unwrap();
         settle();
         let log = Log::since(&wire, before);
-        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        let row = told(&mut watcher, &mut client, &mut server);
         assert_eq!(row.text("kind"), "tail_loss_probe");
         assert_close(row.u64("duration_ns"), log.until(log.lost().end()), "the stall");
         assert_eq!((row.u64("retransmits"), row.u64("bytes")), (1, 4));
@@ -89,7 +109,7 @@ fn one_in_the_middle_is_a_fast_retransmit() {
         });
         settle();
         let log = Log::since(&wire, before);
-        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        let row = told(&mut watcher, &mut client, &mut server);
         assert_eq!(row.text("kind"), "fast_retransmit");
         let stall = log.until(log.flight_end());
         assert!(stall > 10 * MS, "a stall that can be told from none: {stall}");
@@ -113,14 +133,46 @@ fn the_same_one_again_and_again_is_a_timeout_with_backoff() {
         server.read_exact(&mut [0; 4]).unwrap();
         settle();
         let log = Log::since(&wire, before);
-        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        let row = told(&mut watcher, &mut client, &mut server);
         assert_eq!(row.text("kind"), "rto");
         let stall = log.until(log.lost().end());
         assert!(stall > 1_200 * MS, "{stall}");
         assert_close(row.u64("duration_ns"), stall, "the stall");
+        assert_eq!(log.again(), 4);
         assert_eq!((row.u64("retransmits"), row.u64("backoff")), (4, 2), "{row:?}");
+        assert_eq!(row.u64("bytes"), 4 * 4);
     }
     watcher.assert_nothing_lost();
+}
+
+#[test]
+fn one_that_nobody_was_told_of_began_when_the_segment_was_sent() {
+    for family in Family::BOTH {
+        let mut watcher = Watcher::new();
+        let wire = Wire::new();
+        let (mut client, mut server) = connected(&wire, family);
+        talk(&mut client, &mut server);
+        let before = Log::start(&wire);
+        wire.lose(&wire.client, DATA, 0, 3);
+        client.write_all(b"lost").unwrap();
+        // The probe has gone, and the first timeout has not yet sent anything.
+        let probed = || (Log::since(&wire, before).again() == 1).then_some(());
+        eventually("it is sent again", probed);
+        watcher.watch(std::process::id());
+        let known = Log::since(&wire, before).again();
+        server.read_exact(&mut [0; 4]).unwrap();
+        settle();
+        let log = Log::since(&wire, before);
+        let row = told(&mut watcher, &mut client, &mut server);
+        assert_eq!(row.text("kind"), "rto");
+        assert_close(row.u64("duration_ns"), log.until(log.lost().end()), "the stall");
+        assert_eq!(
+            (row.u64("retransmits"), row.u64("backoff")),
+            (log.again() - known, 1),
+            "{row:?}"
+        );
+        watcher.assert_nothing_lost();
+    }
 }
 
 #[test]
