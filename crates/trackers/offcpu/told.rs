@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use underspan_model::StackEnd;
 
-use crate::record::{DecodeError, stack_event, stack_moment};
+use crate::record::{DecodeError, STACK_PLACES, stack_event, stack_moment};
 use crate::stack::{Ends, RawStack, raw_stack};
 
-/// The last whole stack of each thread, for each kind of moment: the only one that is referred to.
+/// The last stack of each place of a thread, for each kind of moment: the only one that is referred to.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    last: HashMap<(u32, u8), (u64, RawStack)>,
+    last: HashMap<(u32, u8, u8), (u64, RawStack)>,
 }
 
 impl Told {
@@ -21,7 +21,7 @@ impl Told {
         event: &stack_event,
         bytes: &[u8],
     ) -> Result<RawStack, DecodeError> {
-        let key = (event.h.tid, event.moment);
+        let key = (event.h.tid, event.moment, event.place);
         if event.again == 0 {
             let stack = raw_stack(event, bytes)?;
             self.last.insert(key, (event.h.time, stack.clone()));
@@ -34,7 +34,9 @@ impl Told {
     /// A thread is gone.
     pub(super) fn ended(&mut self, tid: u32) {
         for moment in [stack_moment::STACK_AFTER_WAIT, stack_moment::STACK_OF_WAKER] {
-            self.last.remove(&(tid, moment as u8));
+            for place in 0..STACK_PLACES {
+                self.last.remove(&(tid, moment as u8, place as u8));
+            }
         }
     }
 }

@@ -14,15 +14,27 @@
 
 struct again_key {
 	__u32 tid;
-	__u32 moment;
+	__u16 moment;
+	__u16 place;
 };
 
 STACKS struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 8192);
 	__type(key, struct again_key);
 	__type(value, struct stack_again);
 } stacks_again SEC(".maps");
+
+/* What is remembered at a place is replaced by what comes to it next. */
+static __always_inline __u8 place_of(const struct pt_regs *regs)
+{
+	return ((regs->ip * GOLDEN_64) ^ regs->sp) * GOLDEN_64 >> 32 & (STACK_PLACES - 1);
+}
+
+static __always_inline struct again_key again_key(const struct stack_scratch *s)
+{
+	return (struct again_key){ .tid = s->e.h.tid, .moment = s->e.moment, .place = s->e.place };
+}
 
 struct again_context {
 	const struct stack_again *before;
@@ -69,7 +81,7 @@ static __always_inline bool is_whole(__u8 end)
 /* The frames in `s` have been sent. */
 static __always_inline void remember_stack(const struct stack_scratch *s, struct unwind_memory *memory)
 {
-	struct again_key key = { .tid = s->e.h.tid, .moment = s->e.moment };
+	struct again_key key = again_key(s);
 	struct stack_again *now = &memory->now;
 
 	if (s->e.native_end != STACK_COMPLETE || !is_whole(s->e.python_end) || !now->generation ||

@@ -40,11 +40,12 @@ int send_user_stack(__u32 moment)
 	struct stack_scratch *s = bpf_map_lookup_elem(&stack_scratch, &moment);
 	struct unwind_memory *memory = bpf_map_lookup_elem(&unwind_memory, &moment);
 	const struct stack_again *before;
-	struct again_key key = { .moment = moment };
+	struct again_key key;
 
 	if (!s || !memory)
 		return 0;
-	key.tid = s->e.h.tid;
+	s->e.place = place_of((struct pt_regs *)bpf_task_pt_regs(task));
+	key = again_key(s);
 	forget_frames(s);
 	before = bpf_map_lookup_elem(&stacks_again, &key);
 	if (before && stands_again(s, before, memory, task)) {

