@@ -158,7 +158,7 @@ mod complete {
                 with_ledger.push(table);
             }
         }
-        assert_eq!(with_ledger, ["loop_stall", "requests", "thread_states"]);
+        assert_eq!(with_ledger, ["loop_stall", "requests", "requests_open", "thread_states"]);
     }
 
     #[test]

@@ -22,6 +22,8 @@ use underspan_trackers::stack::PythonFrame;
 const AT_ONCE: usize = 64;
 /// After each the reader rests so many times as long as it took: at most 2 % of a CPU.
 const REST: u32 = 49;
+/// Only the first look at a process takes so long that this is less.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// A wait that goes on still is told again after this long, so that nobody need look for it in the rows
 /// of days. Who reads them looks back a little further.
 const AGAIN_NS: u64 = 300_000_000_000;
@@ -187,7 +189,7 @@ fn run(inbox: &Receiver<Command>, outbox: &Sender<OngoingWait>) {
                 if outbox.send(read).is_err() {
                     return;
                 }
-                next = Instant::now() + began.elapsed() * REST;
+                next = Instant::now() + (began.elapsed() * REST).min(LONGEST_REST);
             }
         }
     }

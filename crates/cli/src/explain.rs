@@ -99,7 +99,7 @@ async fn find(store: &Store, id: &Id) -> anyhow::Result<(Request, Vec<Request>)>
 }
 
 fn unknown(message: &str) -> anyhow::Error {
-    let hint = "`underspan requests` lists recent ones; a row is written when its request ends, and \
-        kept for 7 days by default";
+    let hint = "`underspan requests` lists recent ones; a row is written when its request ends, or has \
+        gone on for a second, and kept for 7 days by default";
     Failure::new(message).hint(hint).status(UNKNOWN_ID).into()
 }

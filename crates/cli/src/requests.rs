@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use underspan_evidence::{Filter, recent_requests};
+use underspan_evidence::{Filter, recent_requests, requests_in_flight};
 use underspan_model::Request;
 
 use crate::render::{self, Ink};
@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// Only those that took at least this long, such as 250ms
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     min: Option<Duration>,
+
+    /// Those that have no answer yet and have gone on for a second, the longest first
+    #[arg(long, conflicts_with_all = ["since", "pid", "path", "min"])]
+    open: bool,
 }
 
 /// Runs the command.
@@ -46,10 +50,16 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         min_duration_ns: args.min.map_or(0, nanoseconds),
         ..Filter::default()
     };
-    let rows: Vec<Request> =
-        session::with_store(global, async |store| Ok(recent_requests(&store, &filter).await?))?;
+    let rows: Vec<Request> = session::with_store(global, async |store| {
+        Ok(match args.open {
+            true => requests_in_flight(&store, nanoseconds(lately(now)), args.limit).await?,
+            false => recent_requests(&store, &filter).await?,
+        })
+    })?;
     if global.json {
         output::print_json(&rows)?;
+    } else if rows.is_empty() && args.open {
+        eprintln!("no request that is watched has gone on for more than a second");
     } else if rows.is_empty() {
         // Not a failure: a quiet service has none.
         eprintln!(
@@ -62,6 +72,12 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         output::print(text.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// When requests in flight were told of, at the latest: once a second, and then they have to be sent.
+fn lately(now: SystemTime) -> Duration {
+    let since = now.checked_sub(Duration::from_secs(15)).unwrap_or(UNIX_EPOCH);
+    since.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -13,5 +13,5 @@ mod rows;
 mod samples;
 
 pub use error::Error;
-pub use requests::{Filter, recent_requests, request_by_id, requests_of_trace};
+pub use requests::{Filter, recent_requests, request_by_id, requests_in_flight, requests_of_trace};
 pub use rows::{evidence_for, spans_of_trace};

@@ -79,7 +79,7 @@ pub async fn recent_requests(store: &Store, filter: &Filter) -> Result<Vec<Reque
         .await
 }
 
-/// The request with this id.
+/// The request with this id; if it has no answer yet, as far as it has come.
 ///
 /// # Errors
 ///
@@ -91,7 +91,51 @@ pub async fn request_by_id(store: &Store, request_id: &str) -> Result<Option<Req
         columns()
     );
     let rows = Select::new(store, "requests", &sql).param("id", request_id).rows();
-    Ok(rows.await?.into_iter().next())
+    if let Some(request) = rows.await?.into_iter().next() {
+        return Ok(Some(request));
+    }
+    let open = open_requests(store, "request_id = {id:String}", 1, |select| {
+        select.param("id", request_id)
+    });
+    Ok(open.await?.into_iter().next())
+}
+
+/// Requests that have no answer yet and were told of since this time (nanoseconds since the Unix epoch), as
+/// far as they have come, longest first.
+///
+/// # Errors
+///
+/// When the store cannot be asked.
+pub async fn requests_in_flight(
+    store: &Store,
+    since: u64,
+    limit: u64,
+) -> Result<Vec<Request>, Error> {
+    // It is told of again after a sixteenth of its age.
+    let recent = "toUnixTimestamp64Nano(t.start_time) + duration_ns + duration_ns / 8 \
+         >= {since:Int64} AND request_id NOT IN (SELECT request_id FROM requests \
+            WHERE duration_ns >= 1000000000 \
+                AND start_time >= fromUnixTimestamp64Nano({oldest:Int64}))";
+    open_requests(store, recent, limit, |select| {
+        select.time("since", since).time("oldest", since.saturating_sub(86_400_000_000_000))
+    })
+    .await
+}
+
+/// The latest that is known of each.
+async fn open_requests<'a>(
+    store: &'a Store,
+    condition: &str,
+    limit: u64,
+    fill: impl FnOnce(Select<'a>) -> Select<'a>,
+) -> Result<Vec<Request>, Error> {
+    let sql = format!(
+        "SELECT {} FROM requests_open AS t WHERE {condition} \
+         ORDER BY duration_ns DESC, request_id LIMIT 1 BY request_id LIMIT {{limit:UInt64}}",
+        columns()
+    );
+    let select = Select::new(store, "requests_open", &sql).param("limit", limit);
+    fill(select).rows().await
 }
 
 /// The requests of a trace, slowest first: usually one per service it went through. Where none
@@ -110,6 +154,12 @@ pub async fn requests_of_trace(store: &Store, trace_id: &str) -> Result<Vec<Requ
         Select::new(store, "requests", &sql).param("id", trace_id).rows().await?;
     if !rows.is_empty() {
         return Ok(rows);
+    }
+    let open =
+        open_requests(store, "trace_id = {id:String}", 1000, |select| select.param("id", trace_id));
+    let open = open.await?;
+    if !open.is_empty() {
+        return Ok(open);
     }
     let mut found: Vec<Request> = Vec::new();
     for span in crate::spans_of_trace(store, trace_id).await? {

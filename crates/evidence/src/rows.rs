@@ -47,8 +47,11 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         around.lost(),
     )?;
     let threads = samples::suspects(&request, &waits, &gil_waits, &gc_pauses);
-    let (samples, stalls) =
-        tokio::try_join!(samples::samples_during(store, &request, &threads), around.stalls())?;
+    let (samples, stalls, ongoing) = tokio::try_join!(
+        samples::samples_during(store, &request, &threads),
+        around.stalls(),
+        samples::ongoing(store, &request)
+    )?;
     let network = network::Network::read(store, &request, &waits).await?;
     Ok(Evidence {
         path: around.path().await?,
@@ -61,6 +64,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         counters: network.counters,
         packets: network.packets,
         samples,
+        ongoing,
         stalls,
         request: Some(request),
         spans,

@@ -77,6 +77,67 @@ pub(crate) async fn samples_during(
     Ok(named.collect())
 }
 
+/// Waits of the request's process that went on at its end, its thread's among them, from their beginning to
+/// that end. For a request that is answered there are none to tell.
+pub(crate) async fn ongoing(store: &Store, request: &Request) -> Result<Vec<Sample>, Error> {
+    /// A wait that is not over is told again every five minutes, and then has to be read and sent.
+    const AGAIN_NS: u64 = 360_000_000_000;
+    /// Older ones are not looked for: a day.
+    const OLDEST_NS: u64 = 86_400_000_000_000;
+    #[derive(Deserialize)]
+    struct Ended {
+        tid: u32,
+        end: u64,
+    }
+    if request.end != "open" {
+        return Ok(Vec::new());
+    }
+    let end = request.start_time.saturating_add(request.duration_ns);
+    let select = |table: &'static str, sql: &str| {
+        Select::new(store, table, sql)
+            .param("host", &request.host)
+            .param("pid", request.pid)
+            .time("oldest", end.saturating_sub(OLDEST_NS))
+            .time("seen", end.saturating_sub(AGAIN_NS))
+            .time("end", end)
+            .param("rows", SAMPLES)
+    };
+    let sql = format!(
+        "SELECT {START}, t.host AS host, t.pid AS pid, t.tid AS tid, any(t.thread) AS thread, \
+            max(t.duration_ns) AS duration_ns, toString(t.state) AS state, 0 AS weight_ns, \
+            argMax(t.stack_id, t.duration_ns) AS stack_id, any(t.lock_addr) AS lock_addr \
+         FROM off_cpu_ongoing AS t WHERE t.host = {{host:String}} AND t.pid = {{pid:UInt32}} \
+            AND t.start_time >= fromUnixTimestamp64Nano({{oldest:Int64}}) \
+            AND t.start_time < fromUnixTimestamp64Nano({{end:Int64}}) \
+            AND toUnixTimestamp64Nano(t.start_time) + t.duration_ns >= {{seen:Int64}} \
+         GROUP BY host, pid, tid, state, start_time ORDER BY start_time LIMIT {{rows:UInt64}}"
+    );
+    let mut rows: Vec<SampleRow> = select("off_cpu_ongoing", &sql).rows().await?;
+    let Some(shortest) = rows.iter().map(|row| row.sample.duration_ns).min() else {
+        return Ok(Vec::new());
+    };
+    // One that is over has a row that is at least as long.
+    let sql = "SELECT t.tid AS tid, \
+            toUInt64(max(toUnixTimestamp64Nano(t.start_time) + t.duration_ns)) AS end \
+         FROM off_cpu AS t WHERE t.host = {host:String} AND t.pid = {pid:UInt32} \
+            AND t.start_time >= fromUnixTimestamp64Nano({oldest:Int64}) \
+            AND t.start_time < fromUnixTimestamp64Nano({end:Int64}) \
+            AND t.duration_ns >= {shortest:UInt64} GROUP BY tid";
+    let ended: Vec<Ended> = select("off_cpu", sql).param("shortest", shortest).rows().await?;
+    rows.retain(|SampleRow { sample, .. }| {
+        let seen = sample.start_time.saturating_add(sample.duration_ns);
+        !ended.iter().any(|ended| ended.tid == sample.tid && ended.end > seen)
+    });
+    let host = request.host.as_str();
+    let stacks = Stacks::load(store, rows.iter().map(|row| (host, row.stack_id))).await?;
+    let named = rows.into_iter().map(|SampleRow { stack_id, sample, .. }| {
+        let ns = end.saturating_sub(sample.start_time);
+        let stack = stacks.get(host, stack_id).cloned().unwrap_or_default();
+        Sample { stack, duration_ns: ns, weight_ns: ns, ..sample }
+    });
+    Ok(named.collect())
+}
+
 /// Threads whose code is of interest: the request's own, and whoever was in its way.
 pub(crate) fn suspects(
     request: &Request,

@@ -66,8 +66,8 @@ impl<'a> Case<'a> {
             evidence.siblings.iter().filter(|s| here(&s.host, s.pid)).collect();
         siblings.sort_by_key(|s| (s.start_time, s.tid, &s.request_id, s.duration_ns));
         siblings.retain(|s| seen.insert(&s.request_id));
-        let samples =
-            evidence.samples.iter().filter(|s| s.host == request.host).collect::<Vec<_>>();
+        let samples = evidence.samples.iter().chain(&evidence.ongoing);
+        let samples = samples.filter(|s| s.host == request.host).collect::<Vec<_>>();
         let mut connects: Vec<_> =
             evidence.connects.iter().filter(|c| here(&c.host, c.pid)).collect();
         connects.sort_by_key(|c| (c.start_time, c.tid, c.duration_ns, &c.peer, &c.local));

@@ -21,6 +21,9 @@ pub struct Evidence {
     pub waits: Vec<Wait>,
     /// Stacks taken meanwhile, of its own thread and of threads that may be to blame.
     pub samples: Vec<Sample>,
+    /// Of a request that has no answer yet: waits of its process that went on at its end, from their beginning
+    /// to that end.
+    pub ongoing: Vec<Sample>,
     /// Iterations that took too long, of the event loop that served it.
     pub stalls: Vec<LoopStall>,
     /// Its critical path, in order.

@@ -8,7 +8,7 @@ use crate::finding::{Finding, Part};
 use crate::losses::losses;
 use crate::spans::{self, SpanView};
 use crate::window::Window;
-use crate::{Circumstance, Evidence, SocketWait, rules, socket, words};
+use crate::{Circumstance, Evidence, SocketWait, Standing, rules, socket, standing, words};
 
 /// Where one request's time went. In JSON the request's own fields come first, under the table's
 /// names; `docs/explain.md` describes the rest.
@@ -31,6 +31,9 @@ pub struct Explanation {
     /// The sockets that its thread waited on, the longest waits first, and what happened on each. Empty on
     /// event loops.
     pub sockets: Vec<SocketWait>,
+    /// Of a request that has no answer yet: where its thread stands, and then other threads of its process
+    /// that have waited for longest. Pools that wait for work are left out.
+    pub standing: Vec<Standing>,
     /// Causes, longest first. No two share a nanosecond.
     pub findings: Vec<Finding>,
     /// What went on in the host meanwhile and may have mattered. No time is claimed for it.
@@ -81,6 +84,7 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         path: path(evidence),
         sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
         meanwhile: rules::meanwhile(&case),
+        standing: standing::standing(&case),
         findings,
         unknown,
         lost,
@@ -142,7 +146,9 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
             request.sent_thread, request.sent_tid
         ));
     }
-    if !matches!(request.end.as_str(), "sent" | "") {
+    if request.end == "open" {
+        notes.push(String::from("the request is not answered yet: this is as far as it has come"));
+    } else if !matches!(request.end.as_str(), "sent" | "") {
         notes.push(format!("the request did not end with an answer: {}", request.end));
     }
     if view.matched == spans::Match::Thread {

@@ -15,6 +15,7 @@ mod place;
 mod rules;
 mod socket;
 mod spans;
+mod standing;
 mod window;
 pub mod words;
 
@@ -28,3 +29,4 @@ pub use place::Place;
 pub use rules::Circumstance;
 pub use socket::{PeerRequest, SocketWait};
 pub use spans::{Match, SpanView};
+pub use standing::Standing;

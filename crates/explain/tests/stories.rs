@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use underspan_explain::{Evidence, Finding, Kind, Match, Relation, explain};
-use underspan_model::{LostEvents, Request, Sample, Stack, State};
+use underspan_model::{Frame, FrameKind, LostEvents, Request, Sample, Stack, State};
 
 fn findings(evidence: &Evidence) -> Vec<Finding> {
     explain(evidence).unwrap().findings
@@ -29,6 +29,63 @@ fn handler(cells: &[(State, u64)]) -> Request {
 
 fn of(request: Request) -> Evidence {
     Evidence { request: Some(request), ..Evidence::default() }
+}
+
+/// A thread in a wait that is not over, at this line of the application.
+fn stands(tid: u32, state: State, ms: u64, function: &str, line: u32) -> Sample {
+    let frame = Frame {
+        kind: FrameKind::Python,
+        function: function.to_owned(),
+        file: "/srv/shop/app.py".to_owned(),
+        line,
+        module: String::new(),
+    };
+    let own = handler(&[]);
+    Sample {
+        host: own.host,
+        pid: own.pid,
+        tid,
+        thread: format!("thread-{tid}"),
+        start_time: own.start_time,
+        duration_ns: ms * MS,
+        state,
+        stack: Stack { frames: vec![frame], truncated: String::new() },
+        ..Sample::default()
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_tells_where_it_stands() {
+    let request = Request { end: "open".to_owned(), ..handler(&[(State::LockWait, 4000)]) };
+    let tid = request.tid;
+    let mut idle = stands(77, State::LockWait, 90_000, "_worker", 81);
+    idle.stack.frames[0].file = "/usr/lib/python3.11/concurrent/futures/thread.py".to_owned();
+    let ongoing = vec![
+        stands(78, State::Sleep, 4100, "refresh", 30),
+        idle,
+        Sample { pid: 1, ..stands(79, State::Sleep, 4100, "elsewhere", 1) },
+        stands(tid, State::LockWait, 4000, "export", 88),
+    ];
+    let mut evidence = Evidence { ongoing, ..of(request) };
+    let explanation = explain(&evidence).unwrap();
+    let told: Vec<_> = explanation
+        .standing
+        .iter()
+        .map(|it| (it.tid, it.state, it.ns / MS, it.place.as_ref().unwrap().words()))
+        .collect();
+    let expected = [
+        (tid, State::LockWait, 4000, "export at app.py:88".to_owned()),
+        (78, State::Sleep, 4100, "refresh at app.py:30".to_owned()),
+    ];
+    assert_eq!(told, expected);
+    let lock = only(&evidence);
+    assert_eq!((lock.kind, lock.relation), (Kind::LockWait, Relation::Unknown));
+    assert!(lock.text.contains("nobody has released it yet"), "{}", lock.text);
+    assert_eq!(lock.place.unwrap().words(), "export at app.py:88");
+    // Without its own wait nothing is made up.
+    evidence.ongoing.clear();
+    assert!(explain(&evidence).unwrap().standing.is_empty());
+    assert_eq!(only(&evidence).place, None);
 }
 
 #[test]

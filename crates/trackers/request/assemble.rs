@@ -39,6 +39,14 @@ pub(super) struct Asked {
     pub(super) unfinished: Vec<u8>,
     /// Perhaps the rest of a request that was in progress when its connection was taken up.
     pub(super) unsure: bool,
+    /// How many bytes were read at once.
+    pub(super) bytes: u64,
+    /// Where the reading thread's ledger began; 0: it is not known.
+    pub(super) born: u64,
+    /// That ledger, when the request was read.
+    pub(super) at_read: Ledger,
+    /// When it was last told that it is not answered yet; 0: never.
+    pub(super) open_told: u64,
 }
 
 /// The latest of the other parts.
@@ -68,11 +76,14 @@ pub(super) struct Finished {
 impl Finished {
     /// Accept queue, handoff and handler, in nanoseconds. They sum to the request's duration.
     pub(super) fn phases(&self) -> (u64, u64, u64) {
-        let asked = &self.asked;
-        let accept_queue = asked.accepted.saturating_sub(asked.ready);
-        let handoff = asked.read.saturating_sub(asked.accepted.max(asked.ready));
-        (accept_queue, handoff, self.told.until.saturating_sub(asked.read))
+        phases(&self.asked, &self.told)
     }
+}
+
+pub(super) fn phases(asked: &Asked, told: &Told) -> (u64, u64, u64) {
+    let accept_queue = asked.accepted.saturating_sub(asked.ready);
+    let handoff = asked.read.saturating_sub(asked.accepted.max(asked.ready));
+    (accept_queue, handoff, told.until.saturating_sub(asked.read))
 }
 
 /// Requests that have been read and have not ended.
@@ -176,6 +187,14 @@ impl Assembler {
             }
         }
         rest
+    }
+
+    /// All that nothing was sent for.
+    pub(super) fn unanswered(&mut self) -> impl Iterator<Item = &mut Asked> {
+        let pending = self.pending.values_mut();
+        let unanswered =
+            pending.filter(|(_, told)| told.as_ref().is_none_or(|told| !told.answered));
+        unanswered.map(|(asked, _)| asked)
     }
 
     fn take(

@@ -175,6 +175,8 @@ static __always_inline void tell_read(struct conn *c, struct sock *sk, struct th
 	e->id = c->id;
 	e->ready = c->ready;
 	e->accepted = c->number ? 0 : c->accepted;
+	e->born = c->born;
+	__builtin_memcpy(e->ns, c->at_read, sizeof(e->ns));
 	e->accept_tid = c->accept_tid;
 	e->number = c->number;
 	e->bytes = bytes;

@@ -2,9 +2,11 @@
 
 use std::mem::offset_of;
 
-use super::assemble::{Asked, Assembler, Finished};
+use underspan_model::Ledger;
+
+use super::assemble::{Asked, Assembler, Finished, Told, phases};
 use super::path::Paths;
-use super::{address, http};
+use super::{address, http, open};
 use crate::record::{
     DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, read_at,
     request_head_event, request_read_event, request_sent_event,
@@ -27,8 +29,29 @@ impl RequestDecoder {
     }
 
     fn write(&self, finished: &Finished, context: &mut dyn Context, rows: &mut Rows) {
-        let (asked, told) = (&finished.asked, &finished.told);
+        let reader =
+            self.row("requests", &finished.asked, &finished.told, finished.end, context, rows);
         let (accept_queue, handoff, handler) = finished.phases();
+        context.measure(&Measure::Request {
+            process: &reader.process,
+            status: finished.told.status,
+            duration: accept_queue + handoff + handler,
+            handoff,
+        });
+        self.paths.write(finished, context, rows);
+    }
+
+    /// Writes a request's row to a table, and returns the thread that read it.
+    fn row(
+        &self,
+        table: &'static str,
+        asked: &Asked,
+        told: &Told,
+        end: &str,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Thread {
+        let (accept_queue, handoff, handler) = phases(asked, told);
         let reader = context.thread(asked.pid, asked.tid, &asked.comm);
         let sender = match told.sent_tid {
             0 => Thread::default(),
@@ -38,7 +61,7 @@ impl RequestDecoder {
         let since_accept =
             if asked.accepted == 0 { 0 } else { asked.read.saturating_sub(asked.accepted) };
 
-        let batch = rows.table("requests", &self.columns);
+        let batch = rows.table(table, &self.columns);
         let duration = accept_queue + handoff + handler;
         let mut row = span_row(batch, context, &reader, asked.ready, duration);
         row.str(&reader.process).str(&format!("{:016x}", asked.id));
@@ -47,15 +70,9 @@ impl RequestDecoder {
         row.u32(asked.number).str(&asked.head.method).str(&asked.head.path).u16(told.status);
         row.str(&asked.peer).str(&asked.local).u64(told.bytes_in).u64(told.bytes_out);
         row.u32(asked.accept_tid).u32(told.sent_tid).str(&sender.name);
-        row.u8(told.shared_thread.into()).str(finished.end);
+        row.u8(told.shared_thread.into()).str(end);
         write_ledger(&mut row, &told.ledger);
-        context.measure(&Measure::Request {
-            process: &reader.process,
-            status: told.status,
-            duration,
-            handoff,
-        });
-        self.paths.write(finished, context, rows);
+        reader
     }
 }
 
@@ -97,11 +114,16 @@ impl Decoder for RequestDecoder {
     fn ledgers(
         &mut self,
         threads: &[ThreadSnapshot],
-        _now: u64,
-        _context: &mut dyn Context,
-        _rows: &mut Rows,
+        now: u64,
+        context: &mut dyn Context,
+        rows: &mut Rows,
     ) {
         self.paths.watch(threads);
+        let mut assembler = std::mem::take(&mut self.assembler);
+        open::tell(&mut assembler, threads, now, |asked, told| {
+            self.row("requests_open", asked, told, "open", context, rows);
+        });
+        self.assembler = assembler;
     }
 
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
@@ -148,6 +170,10 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         local: address(event.family, &event.local, event.local_port),
         head: http::request_head(head),
         unsure: event.unsure != 0,
+        bytes: event.bytes.into(),
+        born: event.born,
+        at_read: Ledger::new(event.ns),
+        open_told: 0,
         unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
 }

@@ -3,6 +3,7 @@
 mod assemble;
 mod decode;
 mod http;
+mod open;
 mod path;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -194,7 +195,11 @@ impl Tracker for RequestTracker {
     }
 
     fn tables(&self) -> Vec<(&'static str, Vec<String>)> {
-        vec![("requests", request_columns()), ("critical_path", path::columns_of_paths())]
+        vec![
+            ("requests", request_columns()),
+            ("requests_open", request_columns()),
+            ("critical_path", path::columns_of_paths()),
+        ]
     }
 
     fn readme(&self) -> &'static str {

@@ -27,6 +27,8 @@ struct request_read_event {
 	__u64 id;
 	__u64 ready;	/* first byte in the kernel, 0 if not seen */
 	__u64 accepted; /* 0: not seen, or not this connection's first request */
+	__u64 born;	/* where the reading thread's ledger began, 0: it could not be read */
+	__u64 ns[STATES]; /* the ledger, when it read */
 	__u32 accept_tid;
 	__u32 number; /* of its connection, from 0 */
 	__u8 peer[16];

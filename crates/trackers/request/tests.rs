@@ -1,6 +1,7 @@
 //! Requests, from records to rows.
 
 mod head;
+mod open;
 mod paths;
 mod windows;
 

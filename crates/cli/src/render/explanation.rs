@@ -22,6 +22,10 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
     let mut text = header(it, width, ink);
     text += "\n";
     text += &spans(it, width, ink);
+    if !it.standing.is_empty() {
+        text += &section("Where it stands", ink);
+        text += &standing(it, width, ink);
+    }
     text += &section("Window", ink);
     text += &window(it, width, ink);
     text += &section("Where the time went", ink);
@@ -74,6 +78,7 @@ pub(super) fn hanging(
 fn header(it: &Explanation, width: usize, ink: Ink) -> String {
     let request = &it.request;
     let status = match request.status {
+        0 if request.end == "open" => ink.warn("not answered yet"),
         0 => String::from("no status"),
         status if status >= 500 => ink.bad(&status.to_string()),
         status => status.to_string(),
@@ -114,7 +119,8 @@ fn spans(it: &Explanation, width: usize, ink: Ink) -> String {
     let row = |label: &str, ns: u64, rest: &str| {
         hanging(&format!("{label:<19}{:>11}   ", duration(ns)), rest, width, str::to_owned)
     };
-    let waited = format!("{:<19}{:>11}", "The client waited", duration(whole));
+    let waited = if it.request.end == "open" { "Waited so far" } else { "The client waited" };
+    let waited = format!("{waited:<19}{:>11}", duration(whole));
     let mut text = ink.bold(&waited) + "\n";
     let Some(root) = it.root() else {
         text += &format!("{:<19}{:>11}\n", "The spans say", "nothing");
@@ -148,6 +154,24 @@ fn spans(it: &Explanation, width: usize, ink: Ink) -> String {
             percent(view.masked_ns, whole)
         );
         text += &row("  misleading", view.masked_ns, &masked);
+    }
+    text
+}
+
+/// The thread of a request without an answer, and what others of its process wait for meanwhile.
+fn standing(it: &Explanation, width: usize, ink: Ink) -> String {
+    let mut text = String::new();
+    for wait in &it.standing {
+        let who = match wait.tid == it.request.tid {
+            true => String::from("its own thread"),
+            false => format!("{} ({})", wait.thread, wait.tid),
+        };
+        let at = wait.place.as_ref().map(|place| format!(", in {}", place.words()));
+        let line = format!("{who}: {}{}", wait.state.name(), at.unwrap_or_default());
+        let label = format!("  {:>11}  ", duration(wait.ns));
+        let paint =
+            |line: &str| if wait.tid == it.request.tid { ink.bold(line) } else { line.to_owned() };
+        text += &hanging(&label, &line, width, paint);
     }
     text
 }

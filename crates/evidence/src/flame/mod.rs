@@ -102,6 +102,13 @@ pub async fn samples_in_range(store: &Store, query: &FlameQuery) -> Result<Colle
     let (mut threads, totals) = Threads::in_range(store, of).await?;
     let conditions = Conditions::range(query);
     let lost = lost_events(store, query.since, query.until).await?;
+    let has_totals = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
+    // Before the samples: a wait that ends in between is in both, and counts once. The other way round it
+    // would be in neither.
+    let ongoing = match has_totals {
+        true => ongoing::in_range(store, query, &mut threads, &serving).await?,
+        false => Vec::new(),
+    };
     let found = match query.kind {
         Kind::Loop => loops::stalls(store, &conditions, &mut threads).await?,
         Kind::Goroutine => goroutines::goroutines(store, query, &mut threads).await?,
@@ -109,11 +116,6 @@ pub async fn samples_in_range(store: &Store, query: &FlameQuery) -> Result<Colle
             let grain = Grain::Summed;
             rows::samples(store, query.kind, &conditions, grain, &mut threads, &serving).await?
         }
-    };
-    let has_totals = !matches!(query.kind, Kind::Loop | Kind::Goroutine);
-    let ongoing = match has_totals {
-        true => ongoing::in_range(store, query, &mut threads, &serving).await?,
-        false => Vec::new(),
     };
     let totals = if has_totals { totals } else { Totals::new() };
     Ok(Collected { samples: found.samples, ongoing, totals, is_cut: found.is_cut, serving, lost })
@@ -136,12 +138,12 @@ pub async fn samples_of_requests(
         Collected { totals: clip::totals(kind, requests, &mut threads), ..Collected::default() };
     let serving = Serving::default();
     for batch in clip::batches(&windows, rows::WINDOWS) {
+        collected.ongoing.extend(ongoing::in_windows(store, kind, batch, &mut threads).await?);
         let conditions = Conditions::windows(batch);
         let found =
             rows::samples(store, kind, &conditions, Grain::Single, &mut threads, &serving).await?;
         collected.is_cut |= found.is_cut;
         collected.samples.extend(clip::clipped(found.samples, batch));
-        collected.ongoing.extend(ongoing::in_windows(store, kind, batch, &mut threads).await?);
     }
     let begin = windows.iter().map(|window| window.begin).min();
     let end = windows.iter().map(|window| window.end).max();

@@ -5,6 +5,7 @@ use underspan_evidence::flame::{
     FlameQuery, RequestFilter, ThreadFilter, extents, requests_for_flame, samples_in_range,
     samples_of_requests, timeline,
 };
+use underspan_evidence::{evidence_for, request_by_id, requests_in_flight};
 use underspan_flame::{Kind, Sample, scale};
 use underspan_model::{Request, State, column};
 
@@ -305,6 +306,51 @@ async fn a_request_has_what_its_thread_did_meanwhile() {
     assert_eq!(of_one.requests[0].start_time, t0 + 5 * MS);
     let (all, _) = timeline(&seeded.store(), &query, None).await.unwrap();
     assert_eq!((all.requests.len(), all.samples.len()), (2, 6));
+    seeded.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_without_an_answer_is_known_as_far_as_it_has_come() {
+    let (seeded, t0) = (Seeded::start().await, t0());
+    stacks(&seeded, t0).await;
+    let at = |ns: u64| {
+        let open = request("00000000000000a1", 4101, t0, &[(State::LockWait, ns)]);
+        Request { end: "open".to_owned(), status: 0, ..open }
+    };
+    seeded.insert("requests_open", [&at(SECOND), &at(4 * SECOND), &at(2 * SECOND)]).await;
+    let lock = |tid, start, stack| ongoing(tid, start, SECOND, stack);
+    let rows = [
+        lock(4101, t0 + 6 * MS, 1),
+        lock(4102, t0 - 3600 * SECOND, 1),
+        ongoing(4103, t0 - 60 * SECOND, 61 * SECOND, 2),
+        lock(4104, t0 + SECOND, 1),
+        lock(4105, t0 + 5 * SECOND, 1),
+    ];
+    seeded.insert("off_cpu_ongoing", &rows).await;
+    seeded.insert("off_cpu", [wait(4104, t0 + SECOND, 2 * SECOND, State::LockWait, 1, 1)]).await;
+
+    let store = seeded.store();
+    let found = request_by_id(&store, "00000000000000a1").await.unwrap().unwrap();
+    assert_eq!((found.end.as_str(), found.handler_ns), ("open", 4 * SECOND));
+    let all = requests_in_flight(&store, t0 + 4 * SECOND, 10).await.unwrap();
+    assert_eq!(all, [found.clone()]);
+    assert!(requests_in_flight(&store, t0 + 9 * SECOND, 10).await.unwrap().is_empty());
+
+    let evidence = evidence_for(&store, found.clone()).await.unwrap();
+    let mut waits: Vec<_> = evidence.ongoing.iter().map(|w| (w.tid, w.duration_ns)).collect();
+    waits.sort_unstable();
+    // Neither the one last heard of long ago, nor the one that is over, nor the one that came after.
+    let end = t0 + found.duration_ns;
+    assert_eq!(waits, [(4101, end - (t0 + 6 * MS)), (4103, end - (t0 - 60 * SECOND))]);
+    assert!(evidence.ongoing.iter().all(|wait| !wait.stack.frames.is_empty()));
+
+    // The answer's row takes its place.
+    let answered = request("00000000000000a1", 4101, t0, &[(State::LockWait, 5 * SECOND)]);
+    seeded.insert("requests", [&answered]).await;
+    let found = request_by_id(&store, "00000000000000a1").await.unwrap().unwrap();
+    assert_eq!(found, answered);
+    assert!(requests_in_flight(&store, t0 + 4 * SECOND, 10).await.unwrap().is_empty());
+    assert!(evidence_for(&store, found).await.unwrap().ongoing.is_empty());
     seeded.stop().await;
 }
 

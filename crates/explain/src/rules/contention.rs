@@ -141,6 +141,10 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             );
             draft.say(text, advice)
         }
+        None if case.request.end == "open" => draft.say(
+            format!("Has waited {waited} for {}; nobody has released it yet", lock.words()),
+            advice,
+        ),
         None => draft
             .say(format!("Waited {waited} for a lock; rows do not show who released it"), advice),
     })
