@@ -11,7 +11,6 @@ import time
 
 SLOW_S = 0.4
 ACCEPT_AFTER_S = 0.4
-READ_AFTER_S = 0.6
 BACKLOG = 1
 
 late = socket.socket()
@@ -51,12 +50,19 @@ def fill():
 
 
 def read_late():
-    """Accepts, does something else for a while, and only then reads."""
+    """Accepts, does something else for as many milliseconds as it is told, and only then reads on.
+
+    Says at the end for how many nanoseconds that was.
+    """
     while True:
         connection, _ = reader.accept()
-        time.sleep(READ_AFTER_S)
+        late_s = int(connection.recv(4)) / 1e3
+        start = time.monotonic_ns()
+        time.sleep(late_s)
+        late = time.monotonic_ns() - start
         while connection.recv(1 << 20):
             pass
+        connection.sendall(str(late).encode())
         connection.close()
 
 

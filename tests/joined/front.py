@@ -8,6 +8,8 @@ import time
 
 PORTS = json.loads(os.environ["BACKEND_PORTS"])
 BYTES = 4 << 20
+# In TCP_INFO: `tcpi_rwnd_limited`, in microseconds.
+RWND_LIMITED = slice(176, 184)
 
 
 def ask(path):
@@ -32,19 +34,33 @@ def full():
     return waited
 
 
-def window():
-    """Sends to a peer that does not read."""
+def window(late_ms):
+    """Sends to a peer that does not read for so long.
+
+    How long that took, how late the reader says that it was, and how long the kernel says that its window was used up.
+    """
     connection = socket.create_connection(("127.0.0.1", PORTS["reader"]))
     # All that it may have: a sender whose own buffer is full waits for acknowledgements before.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    connection.sendall(f"{late_ms:04}".encode())
     start = time.monotonic_ns()
     connection.sendall(bytes(BYTES))
+    connection.shutdown(socket.SHUT_WR)
+    late = int(connection.recv(64))
     waited = time.monotonic_ns() - start
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
     connection.close()
-    return waited
+    return {"waited": waited, "late": late, "kernel": int.from_bytes(info[RWND_LIMITED], "little") * 1000}
 
 
-HANDLERS = {"/follow": lambda: ask("/slow"), "/full": full, "/window": window, "/quiet": lambda: ask("/")}
+HANDLERS = {
+    "/follow": lambda: ask("/slow"),
+    "/full": full,
+    "/quiet": lambda: ask("/"),
+    "/window/60": lambda: window(60),
+    "/window/250": lambda: window(250),
+    "/window/600": lambda: window(600),
+}
 
 
 def app(environ, start_response):

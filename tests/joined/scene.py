@@ -13,7 +13,7 @@ import time
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-PATHS = ("/follow", "/full", "/window")
+PATHS = ("/follow", "/full", "/window/60", "/window/250", "/window/600")
 QUIET = 5
 
 
