@@ -117,6 +117,54 @@ impl Drop for Throttled {
     }
 }
 
+/// Of each CPU, nanoseconds that the hypervisor took from it, as the kernel has them now.
+fn steal() -> Vec<(String, u64)> {
+    let text = fs::read_to_string("/proc/stat").unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("cpu"));
+    let cpus = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let each = cpus.map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        // The CPU's number, and its eighth time; in ticks, of which a second has a hundred everywhere.
+        (fields[0].to_owned(), fields[8].parse::<u64>().unwrap() * 10_000_000)
+    });
+    each.collect()
+}
+
+/// Uses every CPU for so long.
+fn burn(time: Duration) {
+    let end = Instant::now() + time;
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| while Instant::now() < end {});
+        }
+    });
+}
+
+/// A hypervisor takes what it likes: its own count, just before and just after each reading, holds ours.
+#[test]
+fn stolen_time_is_the_kernels() {
+    let mut watch = Watch::new(std::process::id());
+    let before = steal();
+    watch.round();
+    let begun = steal();
+    let (mut rows, mut ending) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        burn(Duration::from_millis(500));
+        ending = steal();
+        rows.extend(watch.round());
+        if ending != begun {
+            break;
+        }
+    }
+    let after = steal();
+    for (index, (cpu, first)) in before.iter().enumerate() {
+        let ours = added(&rows, "node_cpu_seconds_total", cpu, 0);
+        let (least, most) = (ending[index].1 - begun[index].1, after[index].1 - first);
+        assert!((least..=most).contains(&ours), "CPU {cpu}: {ours}, of {least} to {most} ns");
+        println!("CPU {cpu}: {ours} ns of steal, of {least} to {most}");
+    }
+}
+
 #[test]
 fn throttled_time_is_the_kernels_and_nothing_is_throttled_before() {
     const THROTTLED: &str = "container_cpu_cfs_throttled_seconds_total";
