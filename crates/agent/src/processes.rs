@@ -122,10 +122,9 @@ impl Processes {
 
     /// Looks at every process on the host.
     pub(crate) fn scan(&mut self, session: &mut Session) {
-        for (pid, why) in self.selector.scan() {
-            if !self.watched.contains_key(&pid) {
-                self.watch(session, pid, why);
-            }
+        let watched = &self.watched;
+        for (pid, why) in self.selector.scan(|pid| watched.contains_key(&pid)) {
+            self.watch(session, pid, why);
         }
     }
 

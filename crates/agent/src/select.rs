@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 
 mod cgroup;
 mod listeners;
+mod own;
 mod python;
 #[cfg(test)]
 mod tests;
@@ -112,12 +113,12 @@ impl Selector {
         self.examine(pid, &mut Listeners::default())
     }
 
-    /// All processes to watch, and forgets those that have ended.
-    pub fn scan(&mut self) -> Vec<(u32, Why)> {
+    /// All processes to watch but those that are `watched` already, and forgets those that have ended.
+    pub fn scan(&mut self, watched: impl Fn(u32) -> bool) -> Vec<(u32, Why)> {
         let mut listeners = Listeners::default();
         let pids = pids();
         let mut chosen = Vec::new();
-        for &pid in &pids {
+        for pid in pids.iter().copied().filter(|pid| !watched(*pid)) {
             if let Verdict::Watch { why } = self.examine(pid, &mut listeners) {
                 chosen.push((pid, why));
             }
@@ -159,14 +160,18 @@ impl Selector {
             true => Ignored::Unreadable,
             false => Ignored::Gone,
         })?;
+        let by_default = self.selection.all_default || !named;
         let known = self.remember(pid, &stat, exe);
         if !known.python && known.looked.elapsed() >= LOOK_AGAIN {
             known.python = runs_python(&process, &known.exe);
             known.looked = Instant::now();
         }
         let python = known.python;
+        if by_default && own::is_own(&process, &known.exe) {
+            return Err(Ignored::Underspan);
+        }
         let Listens { tcp, unix } = listeners.of(pid, python);
-        if (self.selection.all_default || !named) && !python && !tcp {
+        if by_default && !python && !tcp {
             return Err(Ignored::NeitherPythonNorServer);
         }
         Ok(Why { named, python, tcp, unix })

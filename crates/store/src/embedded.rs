@@ -16,7 +16,7 @@ use nix::unistd::{AccessFlags, access};
 use tokio::time::{Instant, sleep};
 
 pub use error::EmbeddedError;
-pub use folder::default_folder;
+pub use folder::{MODULE as HOST_MODULE, default_folder};
 pub use python::PYTHON_VARIABLE;
 
 use crate::{Endpoint, Store};

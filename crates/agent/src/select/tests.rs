@@ -59,10 +59,20 @@ fn by_default_python_and_servers_are_watched() {
     becomes(&mut selector, idle.pid(), "runs python");
     becomes(&mut selector, server.pid(), "runs python, accepts tcp");
 
-    let scanned: HashMap<_, _> = selector.scan().into_iter().collect();
+    let scanned: HashMap<_, _> = selector.scan(|_| false).into_iter().collect();
     assert!(scanned.contains_key(&idle.pid()) && scanned.contains_key(&server.pid()));
     assert!(!scanned.contains_key(&sleep.pid()));
     assert!(!scanned.contains_key(&std::process::id()));
+}
+
+#[test]
+fn underspans_own_are_left_alone_unless_they_are_named() {
+    // As the embedded store's host is called, wherever it was started from.
+    let store = Running::start("python3", &["-c", WAIT, "-m", "underspan.store"]);
+    let mut selector = Selector::new(Selection::default());
+    becomes(&mut selector, store.pid(), &Ignored::Underspan.to_string());
+    let named = Selection { pids: vec![store.pid()], ..Selection::default() };
+    becomes(&mut Selector::new(named), store.pid(), "selected, runs python");
 }
 
 #[test]
@@ -88,7 +98,7 @@ fn underspan_kernel_threads_and_the_dead_are_never_watched() {
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n") {
         assert_eq!(selector.decide(2), ignored(Ignored::KernelThread));
     }
-    assert!(selector.scan().is_empty());
+    assert!(selector.scan(|_| false).is_empty());
 }
 
 #[test]
@@ -165,7 +175,7 @@ fn cost_of_a_scan() {
     let mut selector = Selector::new(Selection::default());
     for round in ["first", "second", "third"] {
         let before = Instant::now();
-        let chosen = selector.scan().len();
+        let chosen = selector.scan(|_| false).len();
         let (took, known) = (before.elapsed(), selector.known.len());
         println!("{round} scan of {known} processes, {chosen} chosen: {took:?}");
     }

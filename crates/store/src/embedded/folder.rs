@@ -10,7 +10,7 @@ use super::EmbeddedError;
 use crate::Endpoint;
 
 /// The host's module, as its command line names it.
-pub(super) const MODULE: &str = "underspan.store";
+pub const MODULE: &str = "underspan.store";
 
 /// Where data goes by default: `/var/lib/underspan` for root, else
 /// `$XDG_STATE_HOME/underspan`, which is `~/.local/state/underspan` where that is not set.
