@@ -1,6 +1,6 @@
 //! The records that BPF writes, made from the C headers, and how to read them from bytes.
 
-use std::ffi::CStr;
+use std::borrow::Cow;
 
 use underspan_model::{Ledger, STATES, State};
 
@@ -130,10 +130,11 @@ pub(crate) fn bytes_of<T: Record>(value: &T) -> &[u8] {
 }
 
 /// A C string in a fixed field.
-pub(crate) fn comm(field: &[std::ffi::c_char]) -> String {
-    let bytes: Vec<u8> = field.iter().map(|&c| c as u8).chain([0]).collect();
-    CStr::from_bytes_until_nul(&bytes)
-        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+pub(crate) fn comm(field: &[std::ffi::c_char]) -> Cow<'_, str> {
+    // SAFETY: the same bytes, all of them initialised; C's characters are bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(field.as_ptr().cast::<u8>(), field.len()) };
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text)
 }
 
 /// What became of a process or thread.
@@ -187,7 +188,8 @@ pub fn lifecycle(bytes: &[u8]) -> Result<Option<Lifecycle>, DecodeError> {
         let event: lifecycle_event = read(bytes)?;
         (event.h, event.parent_tgid)
     };
-    Ok(Some(Lifecycle { kind, pid: h.tgid, tid: h.tid, parent, time: h.time, comm: comm(&h.comm) }))
+    let comm = comm(&h.comm).into_owned();
+    Ok(Some(Lifecycle { kind, pid: h.tgid, tid: h.tid, parent, time: h.time, comm }))
 }
 
 /// A thread's ledger, copied from the map while the thread may be running.
@@ -237,7 +239,7 @@ impl ThreadSnapshot {
             born: raw.born,
             since: raw.since,
             state: raw.state,
-            comm: comm(&raw.comm),
+            comm: comm(&raw.comm).into_owned(),
             ledger,
             waiting_since: match (raw.wait.gil, raw.gil.start) {
                 (0, _) | (_, 0) => raw.wait.start,

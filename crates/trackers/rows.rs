@@ -7,6 +7,9 @@ use underspan_store::{Batch, RowWriter};
 
 use crate::{Context, Thread};
 
+/// Bytes of a table's memory that are kept for the next rows. A burst's are given back.
+const KEPT: usize = 64 << 10;
+
 /// The batches that decoders write to.
 #[derive(Default)]
 pub struct Rows(BTreeMap<&'static str, Batch>);
@@ -17,6 +20,16 @@ impl Rows {
         self.0.entry(table).or_insert_with(|| {
             Batch::new(table, &columns.iter().map(String::as_str).collect::<Vec<_>>())
         })
+    }
+
+    /// Shows everything that was written, then forgets it. Keeps the tables, and memory for their next rows.
+    pub fn pass_on(&mut self, mut to: impl FnMut(&Batch)) {
+        for batch in self.0.values_mut().filter(|batch| !batch.is_empty()) {
+            to(batch);
+            batch.rows = 0;
+            batch.bytes.clear();
+            batch.bytes.shrink_to(KEPT);
+        }
     }
 
     /// Takes everything that was written.

@@ -544,12 +544,7 @@ impl Agent {
     fn pass_on(&mut self, collector: &mut Collector) {
         let named = self.namer.stacks().named();
         self.write_stacks(named, collector);
-        for batch in self.rows.take() {
-            let columns: Vec<_> = batch.columns.iter().map(String::as_str).collect();
-            let open = collector.batch(&batch.table, &columns);
-            open.rows += batch.rows;
-            open.bytes.extend_from_slice(&batch.bytes);
-        }
+        self.rows.pass_on(|batch| collector.append(batch));
     }
 }
 

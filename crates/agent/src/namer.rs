@@ -96,8 +96,8 @@ impl Context for Namer {
             tid,
             ns_pid: or(name.ns_pid, pid),
             ns_tid: or(name.ns_tid, tid),
-            name: Arc::from(name.thread.as_str()),
-            process: Arc::from(name.process.as_str()),
+            name: Arc::clone(&name.thread),
+            process: Arc::clone(&name.process),
         }
     }
 

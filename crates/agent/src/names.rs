@@ -49,7 +49,7 @@ const MAX_THREADS: usize = 65_536;
 #[derive(Debug)]
 struct Owner {
     starttime: u64,
-    comm: String,
+    comm: Arc<str>,
     /// When to look whether it is still called so.
     check: Backoff,
     /// Its Python names have been read.
@@ -171,6 +171,7 @@ impl<R: ReadNames> Names<R> {
             self.sweep(now);
         }
         match self.threads.get(&tid) {
+            Some(thread) if thread.is_settled(now) => return Arc::clone(&thread.name),
             Some(thread) if !thread.check.is_due(now) => {}
             Some(_) => self.check(tid, now),
             None => self.learn(pid, tid, comm, now),
@@ -182,7 +183,8 @@ impl<R: ReadNames> Names<R> {
     /// Looks a thread up for the first time.
     fn learn(&mut self, pid: u32, tid: u32, comm: &str, now: Instant) {
         if !self.load(tid, now) {
-            let process = self.owners.get(&pid).map_or("", |owner| &owner.comm).to_owned();
+            let process = self.owners.get(&pid).map(|owner| Arc::clone(&owner.comm));
+            let process = process.unwrap_or_default();
             let name = ThreadName { thread: comm.into(), process, pid, ..ThreadName::default() };
             let ghost = Thread {
                 name: Arc::new(name),
@@ -205,7 +207,7 @@ impl<R: ReadNames> Names<R> {
             return false;
         };
         let process = self.owner_comm(pid, now);
-        let name = ThreadName { thread: comm.clone(), process, pid, ns_pid, ns_tid };
+        let name = ThreadName { thread: comm.as_str().into(), process, pid, ns_pid, ns_tid };
         let thread = Thread {
             name: Arc::new(name),
             starttime,
@@ -220,25 +222,26 @@ impl<R: ReadNames> Names<R> {
     }
 
     /// The process's name, read again now and then: `exec` changes it.
-    fn owner_comm(&mut self, pid: u32, now: Instant) -> String {
+    fn owner_comm(&mut self, pid: u32, now: Instant) -> Arc<str> {
         let known = self.owners.get(&pid).filter(|owner| !owner.check.is_due(now));
         if let Some(owner) = known {
-            return owner.comm.clone();
+            return Arc::clone(&owner.comm);
         }
         let Some(Observed { starttime, comm }) = Observed::read(pid) else {
-            return self.owners.get(&pid).map_or_else(String::new, |owner| owner.comm.clone());
+            return self.owners.get(&pid).map(|o| Arc::clone(&o.comm)).unwrap_or_default();
         };
-        let same = |owner: &&mut Owner| owner.starttime == starttime && owner.comm == comm;
+        let same = |owner: &&mut Owner| owner.starttime == starttime && *owner.comm == *comm;
         if let Some(owner) = self.owners.get_mut(&pid).filter(same) {
             owner.check.again(now);
-        } else {
-            // New, or it has become another program.
-            self.reader.forget(pid);
-            let check = Backoff::new(now, CHECK.0, CHECK.1);
-            let read = Backoff::due(now, ASK.0, ASK.1);
-            self.owners
-                .insert(pid, Owner { starttime, comm: comm.clone(), check, python: false, read });
+            return Arc::clone(&owner.comm);
         }
+        // New, or it has become another program.
+        self.reader.forget(pid);
+        let comm = Arc::<str>::from(comm);
+        let check = Backoff::new(now, CHECK.0, CHECK.1);
+        let read = Backoff::due(now, ASK.0, ASK.1);
+        let owner = Owner { starttime, comm: Arc::clone(&comm), check, python: false, read };
+        self.owners.insert(pid, owner);
         comm
     }
 

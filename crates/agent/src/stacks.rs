@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use underspan_model::{Stack, StackEnd};
@@ -14,9 +13,11 @@ use underspan_symbols::{Incarnation, Kallsyms};
 use underspan_trackers::stack::{Ends, RawStack};
 
 mod haste;
+mod id;
 mod known;
 mod worker;
 
+use id::Ids;
 use known::Known;
 use worker::{Job, Worker};
 
@@ -39,6 +40,7 @@ pub(crate) type EndCounts = HashMap<(&'static str, StackEnd), u64>;
 
 /// Gives stacks their ids, and has them named.
 pub(crate) struct Stacks {
+    ids: Ids,
     known: Known,
     processes: HashMap<u32, Process>,
     kernel: Option<Kallsyms>,
@@ -61,6 +63,7 @@ impl Stacks {
             tracing::warn!("kernel functions have no names: /proc/kallsyms: {error}");
         }
         Stacks {
+            ids: Ids::default(),
             known: Known::default(),
             processes: HashMap::new(),
             kernel: kernel.ok(),
@@ -78,9 +81,7 @@ impl Stacks {
             return 0;
         }
         let process = self.incarnation(stack.pid);
-        let mut hasher = DefaultHasher::new();
-        (process, &stack).hash(&mut hasher);
-        let id = hasher.finish().max(1);
+        let id = self.ids.of(process, &stack);
         if self.known.is_due(id) {
             // What cannot be queued now is asked for again when the stack is seen again.
             if self.worker().give(Job::Name { id, at, process, stack }) {

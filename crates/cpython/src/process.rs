@@ -57,7 +57,8 @@ impl Process {
 
     /// When it started, in clock ticks since boot: with its id, this names it for good.
     pub(crate) fn started(&self) -> Option<u64> {
-        let stat = fs::read_to_string(self.file("stat")).ok()?;
+        // The thread's own file: the process's adds up what all its threads have used.
+        let stat = fs::read_to_string(self.file(&format!("task/{}/stat", self.pid))).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
         rest.split_whitespace().nth(19)?.parse().ok()
     }

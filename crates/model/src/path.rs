@@ -5,7 +5,7 @@
 //! sleep is: what that thread did meanwhile is why the sleep took so long. A sleep that no task ended
 //! (a timer, the network, a disk) is on the path itself: the interrupt's bystander is no culprit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::State;
 
@@ -66,7 +66,7 @@ pub struct Step {
 /// Waits by thread, each thread's in order of time and not overlapping.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
-    by_thread: HashMap<u32, Vec<Blocked>>,
+    by_thread: HashMap<u32, VecDeque<Blocked>>,
     watched: HashSet<u32>,
 }
 
@@ -95,7 +95,13 @@ impl Waits {
             return;
         }
         let waits = self.by_thread.entry(tid).or_default();
-        let at = waits.partition_point(|other| other.start < wait.start);
+        // Nearly always it is the latest.
+        let at = match waits.back() {
+            Some(last) if last.start >= wait.start => {
+                waits.partition_point(|other| other.start < wait.start)
+            }
+            _ => waits.len(),
+        };
         let before = at.checked_sub(1).and_then(|at| waits.get(at));
         if before.is_some_and(|other| other.end > wait.start)
             || waits.get(at).is_some_and(|other| other.start < wait.end)
@@ -116,7 +122,7 @@ impl Waits {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_thread.values().map(Vec::len).sum()
+        self.by_thread.values().map(VecDeque::len).sum()
     }
 
     /// Whether there are none.

@@ -4,7 +4,7 @@
 //! spool, an insert) needs to know nothing of the row's type.
 
 /// Rows of one table in RowBinary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The table.
     pub table: String,

@@ -12,6 +12,7 @@ use lru::LruCache;
 
 use crate::binary::Binary;
 use crate::debug_file::DebugFiles;
+use crate::process::Ways;
 
 /// Open binaries at the most; each takes up to three descriptors.
 const OPEN: NonZeroUsize = NonZeroUsize::new(128).unwrap();
@@ -60,21 +61,16 @@ impl Binaries {
         }
     }
 
-    /// The binary with this identity. If it is not open yet, `paths` lead to it; whatever else is at
-    /// their end by now is not taken for it. `root` is its process's root directory.
-    pub(crate) fn get<'p>(
-        &mut self,
-        id: FileId,
-        paths: impl Iterator<Item = &'p Path>,
-        root: &Path,
-    ) -> Option<Shared> {
+    /// The binary with this identity. If it is not open yet, there are ways to it; whatever else is at
+    /// their end by now is not taken for it.
+    pub(crate) fn get(&mut self, id: FileId, ways: &Ways<'_>) -> Option<Shared> {
         if let Some(known) = self.by_file.get(&id) {
             return known.clone();
         }
-        let mut open = paths.filter_map(|path| open_as(path, id));
-        // Not remembered: another process may know a way to it.
-        let file = open.next()?;
-        let binary = Binary::new(file, &self.debug, Some(root)).map(|binary| self.share(binary));
+        // Not remembered if there is none: another process may know a way to it.
+        let file = ways.paths().iter().find_map(|path| open_as(path, id))?;
+        let binary = Binary::new(file, &self.debug, Some(&ways.root()));
+        let binary = binary.map(|binary| self.share(binary));
         self.by_file.put(id, binary.clone());
         binary
     }

@@ -137,13 +137,13 @@ impl Table {
 
     fn find(&self, address: u64) -> Option<KernelSymbol> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
-        let last = self.symbols.get(after.checked_sub(1)?)?;
-        if address - last.address >= LONGEST {
+        let until = self.symbols.get(..after)?;
+        let start = until.last()?.address;
+        if address - start >= LONGEST {
             return None;
         }
         // Of several names for one place the first is the function's; the others are aliases.
-        let first = self.symbols.partition_point(|symbol| symbol.address < last.address);
-        let symbol = self.symbols.get(first)?;
+        let symbol = until.iter().rev().take_while(|symbol| symbol.address == start).last()?;
         let start = symbol.name as usize;
         Some(KernelSymbol {
             function: self.names.get(start..start + usize::from(symbol.len))?.to_owned(),

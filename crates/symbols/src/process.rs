@@ -38,9 +38,10 @@ impl Incarnation {
     }
 }
 
-/// The 22nd field of `/proc/PID/stat`. The second is a name, which may hold anything.
+/// The 22nd field of `stat`; the second is a name, which may hold anything. The thread's own: the
+/// process's adds up what all its threads have used.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
@@ -60,22 +61,48 @@ struct Regions {
 }
 
 /// Where an address lies.
-pub(crate) enum Place {
+pub(crate) enum Place<'p> {
     /// In a file.
     File {
         /// Of the address, in the file.
         offset: u64,
         /// `None` if the file could not be looked at while the process lived.
         id: Option<FileId>,
-        /// Ways to the file, the surest first.
-        paths: [PathBuf; 3],
         /// Its name without directories.
-        module: String,
+        module: &'p str,
+        /// Ways to the file.
+        ways: Ways<'p>,
     },
     /// At this offset in the kernel's library.
     Vdso(u64),
     /// In memory that has no file.
     Anonymous,
+}
+
+/// Ways to a file that a process has mapped.
+pub(crate) struct Ways<'p> {
+    pid: u32,
+    mapping: &'p Mapping,
+    path: &'p str,
+}
+
+impl Ways<'_> {
+    /// The surest first. `map_files` leads to the very file, also if it is deleted or in another mount
+    /// namespace; it needs a capability. The last way leads to another's file in a container, or to
+    /// none: it is for processes that are gone, and what it leads to is checked.
+    pub(crate) fn paths(&self) -> [PathBuf; 3] {
+        let Ways { pid, mapping, path } = self;
+        [
+            format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into(),
+            format!("/proc/{pid}/root{path}").into(),
+            Path::new(path).into(),
+        ]
+    }
+
+    /// The process's root directory, which may be a container's.
+    pub(crate) fn root(&self) -> PathBuf {
+        format!("/proc/{}/root", self.pid).into()
+    }
 }
 
 impl Process {
@@ -97,7 +124,7 @@ impl Process {
     }
 
     /// Where an address lies now, or lay when the process was last looked at.
-    pub(crate) fn find(&mut self, address: u64) -> Option<Place> {
+    pub(crate) fn find(&mut self, address: u64) -> Option<Place<'_>> {
         let age = self.read.elapsed();
         let known = self.regions.mappings.find(address).is_some();
         if age >= OLDEST || (!known && age >= READ_AGAIN) {
@@ -111,8 +138,8 @@ impl Process {
             Mapped::File(path) => Place::File {
                 offset: into.saturating_add(mapping.offset),
                 id: self.regions.file(mapping.start),
-                paths: self.paths(mapping, path),
-                module: path.rsplit('/').next().unwrap_or(path).to_owned(),
+                module: path.rsplit('/').next().unwrap_or(path),
+                ways: Ways { pid: self.incarnation.pid, mapping, path },
             },
         })
     }
@@ -123,11 +150,6 @@ impl Process {
         self.perf_map.get_or_insert_with(|| PerfMap::new(pid)).find(address)
     }
 
-    /// Its root directory, which may be a container's.
-    pub(crate) fn root(&self) -> PathBuf {
-        format!("/proc/{}/root", self.incarnation.pid).into()
-    }
-
     fn read(&mut self) {
         self.read = Instant::now();
         let pid = self.incarnation.pid;
@@ -135,7 +157,8 @@ impl Process {
         let mut regions = Regions { mappings, files: Vec::new() };
         for mapping in regions.mappings.iter() {
             let Mapped::File(path) = &mapping.mapped else { continue };
-            let id = self.paths(mapping, path).iter().find_map(|path| FileId::of(path));
+            let ways = Ways { pid, mapping, path };
+            let id = ways.paths().iter().find_map(|path| FileId::of(path));
             regions.files.extend(id.map(|id| (mapping.start, id)));
         }
         // Last: what was read was another's if the id was given out again meanwhile. A process that
@@ -143,18 +166,6 @@ impl Process {
         if self.incarnation.lives() && regions.mappings.iter().next().is_some() {
             self.regions = Rc::new(regions);
         }
-    }
-
-    /// `map_files` leads to the very file, also if it is deleted or in another mount namespace; it
-    /// needs a capability. The last way leads to another's file in a container, or to none: it is for
-    /// processes that are gone, and what it leads to is checked.
-    fn paths(&self, mapping: &Mapping, path: &str) -> [PathBuf; 3] {
-        let Incarnation { pid, .. } = self.incarnation;
-        [
-            format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into(),
-            format!("/proc/{pid}/root{path}").into(),
-            Path::new(path).into(),
-        ]
     }
 }
 

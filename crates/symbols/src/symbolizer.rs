@@ -117,12 +117,11 @@ impl Symbolizer {
                 Some(name) => single(name, JIT),
                 None => bare(address, JIT),
             },
-            Some(Place::File { offset, id, paths, module }) => {
-                let paths = paths.iter().map(AsRef::as_ref);
-                let binary = id.and_then(|id| self.binaries.get(id, paths, &process.root()));
-                let Some(binary) = binary else { return bare(offset, &module) };
+            Some(Place::File { offset, id, module, ways }) => {
+                let binary = id.and_then(|id| self.binaries.get(id, &ways));
+                let Some(binary) = binary else { return bare(offset, module) };
                 let mut binary = binary.borrow_mut();
-                let named = binary.name(offset, &module);
+                let named = binary.name(offset, module);
                 NativeFrame {
                     frames: named.frames,
                     evaluator: named.evaluator,

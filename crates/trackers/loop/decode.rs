@@ -172,7 +172,11 @@ impl Decoder for LoopDecoder {
                         pid: wait.h.tgid,
                         start: wait.h.time,
                         end: wait.h.time.saturating_add(wait.duration),
-                        culprit: (wait.waker_tgid, wait.waker_tid, comm(&wait.waker_comm)),
+                        culprit: (
+                            wait.waker_tgid,
+                            wait.waker_tid,
+                            comm(&wait.waker_comm).into_owned(),
+                        ),
                         what: State::LockWait,
                     });
                 }
@@ -195,7 +199,7 @@ impl Decoder for LoopDecoder {
                     pid: pause.h.tgid,
                     start: pause.h.time,
                     end: pause.h.time.saturating_add(pause.duration),
-                    culprit: (pause.h.tgid, pause.h.tid, comm(&pause.h.comm)),
+                    culprit: (pause.h.tgid, pause.h.tid, comm(&pause.h.comm).into_owned()),
                     what: State::GcWait,
                 });
             }

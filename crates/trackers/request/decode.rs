@@ -160,7 +160,7 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         id: event.id,
         pid: event.h.tgid,
         tid: event.h.tid,
-        comm: comm(&event.h.comm),
+        comm: comm(&event.h.comm).into_owned(),
         ready: event.ready,
         accepted: event.accepted,
         accept_tid: event.accept_tid,

@@ -10,9 +10,9 @@ use procfs::process::{Process, Stat};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadName {
     /// The thread's name: Python's, else the kernel's (at most 15 bytes).
-    pub thread: String,
+    pub thread: Arc<str>,
     /// The process's name.
-    pub process: String,
+    pub process: Arc<str>,
     /// The process, as the host sees it; 0 if not known.
     pub pid: u32,
     /// `pid` as the process sees it; 0 if not known.
@@ -98,9 +98,15 @@ pub(super) struct Thread {
 }
 
 impl Thread {
+    /// Whether nothing needs to be looked up to say how it is called.
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
+        let wants_name = self.ended.is_none() && self.ask.is_some_and(|ask| ask.is_due(now));
+        !wants_name && !self.check.is_due(now)
+    }
+
     pub(super) fn call(&mut self, thread: &str) {
-        if self.name.thread != thread {
-            Arc::make_mut(&mut self.name).thread = thread.to_owned();
+        if *self.name.thread != *thread {
+            Arc::make_mut(&mut self.name).thread = thread.into();
         }
     }
 }

@@ -38,13 +38,26 @@ impl Collector {
 
     /// The open batch of a table, to write a row (or a few) to. A full one is sent on first.
     pub fn batch(&mut self, table: &str, columns: &[&str]) -> &mut Batch {
+        self.open(table, || Batch::new(table, columns))
+    }
+
+    /// Adds rows that are written already.
+    pub fn append(&mut self, rows: &Batch) {
+        let Batch { table, columns, .. } = rows;
+        let new = || Batch { table: table.clone(), columns: columns.clone(), ..Batch::default() };
+        let open = self.open(table, new);
+        open.rows += rows.rows;
+        open.bytes.extend_from_slice(&rows.bytes);
+    }
+
+    fn open(&mut self, table: &str, new: impl FnOnce() -> Batch) -> &mut Batch {
         if self.open.get(table).is_some_and(|open| self.is_full(&open.batch)) {
             self.send(table);
             self.drop_if_stuck(table);
         }
         let since = Instant::now();
-        let new = || Open { batch: Batch::new(table, columns), since };
-        let open = self.open.entry(table.to_owned()).or_insert_with(new);
+        let open =
+            self.open.entry(table.to_owned()).or_insert_with(|| Open { batch: new(), since });
         &mut open.batch
     }
 

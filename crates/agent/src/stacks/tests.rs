@@ -80,9 +80,7 @@ fn what_is_too_much_is_counted_and_asked_for_again() {
 
 /// The id alone.
 fn stacks_id(processes: &mut HashMap<u32, Process>, stack: RawStack) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (processes[&stack.pid].incarnation, &stack).hash(&mut hasher);
-    hasher.finish().max(1)
+    Ids::default().of(processes[&stack.pid].incarnation, &stack)
 }
 
 #[test]
