@@ -15,12 +15,32 @@ struct sk_buff_head___older {
 	__u32 qlen;
 };
 
+struct hlist_node___older {
+	struct hlist_node___older **pprev;
+};
+
+struct sock_common___older {
+	struct hlist_node___older skc_bind_node;
+	unsigned int skc_hash;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+};
+
 struct sock___older {
-	struct sock_common __sk_common;
+	struct sock_common___older __sk_common;
 	struct sk_buff_head___older sk_receive_queue;
 	__u32 sk_max_ack_backlog;
 	__u16 sk_protocol;
 	__u16 sk_type;
+};
+
+struct ipv6_pinfo___older {
+	int mcast_oif;
+};
+
+struct inet_sock___older {
+	struct ipv6_pinfo___older *pinet6;
+	int mc_index;
 };
 
 struct unix_sock___older {
@@ -29,22 +49,46 @@ struct unix_sock___older {
 
 #pragma clang attribute pop
 
-/* The length that listen() was given. Who calls connect() has none. */
+/* The interface at which the client came in. Who calls connect() has none, since it is the one that its
+ * multicasts would leave by. */
+static __always_inline bool came_in(struct sock___older *sk)
+{
+	struct inet_sock___older *inet = (struct inet_sock___older *)bpf_skc_to_tcp_sock(sk);
+
+	if (!inet)
+		return false;
+	if (inet->mc_index)
+		return true;
+	return sk->__sk_common.skc_family == AF_INET6 && bpf_core_field_exists(inet->pinet6) &&
+	       inet->pinet6 && inet->pinet6->mcast_oif;
+}
+
+/* The length that listen() was given tells most, and at once; it may be 0. */
 static __always_inline bool was_accepted_tcp(struct sock___older *sk)
 {
 	__u8 state = sk->__sk_common.skc_state;
 
-	return sk->sk_protocol == IPPROTO_TCP && sk->sk_max_ack_backlog &&
-	       (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT);
+	return sk->sk_protocol == IPPROTO_TCP &&
+	       (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT) &&
+	       (sk->sk_max_ack_backlog || came_in(sk));
 }
 
-/* The listener's name. Who calls connect() has none, unless it was bound, which hardly anybody does. */
+/* Abstract names have the upper half of the kernel's buckets, sockets that were not bound the lower. */
+#define UNIX_HASH_MOD 255
+
+/* bind() was called on this very socket. */
+static __always_inline bool is_bound_unix(struct sock___older *sk)
+{
+	return sk->__sk_common.skc_bind_node.pprev || sk->__sk_common.skc_hash > UNIX_HASH_MOD;
+}
+
+/* The listener's name, without having been bound to it. */
 static __always_inline bool was_accepted_unix(struct sock___older *sk)
 {
 	struct unix_sock___older *u = (struct unix_sock___older *)bpf_skc_to_unix_sock(sk);
 
 	return u && sk->sk_type == SOCK_STREAM && sk->__sk_common.skc_state == TCP_ESTABLISHED &&
-	       u->addr;
+	       u->addr && !is_bound_unix(sk);
 }
 
 static __always_inline bool was_accepted(struct sock *sk)

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use underspan_trackers::Attach;
 
 use crate::support::Row;
@@ -182,6 +183,39 @@ fn a_connection_that_is_older_over_a_unix_socket() {
     std::fs::remove_file(&path).unwrap();
     ask(&mut stream, "/before");
     two_on_an_old_connection(&mut Watcher::new(), &workload, stream);
+}
+
+#[test]
+fn a_connection_that_is_older_over_tcp_without_a_backlog() {
+    for (command, loopback) in [("serve-no-backlog", "127.0.0.1"), ("serve-no-backlog-ipv6", "::1")]
+    {
+        let mut workload = Workload::new();
+        let port = workload.ask(command) as u16;
+        let mut stream = TcpStream::connect((loopback, port)).unwrap();
+        ask(&mut stream, "/before");
+        two_on_an_old_connection(&mut Watcher::new(), &workload, stream);
+    }
+}
+
+/// A client that has a name of its own is none the less a client.
+#[test]
+fn a_connection_that_is_older_of_a_bound_unix_client() {
+    let file = format!("{}/client-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let names = [UnixAddr::new(file.as_str()), UnixAddr::new_abstract(file.as_bytes())];
+    for name in names.map(Result::unwrap) {
+        let mut workload = Workload::new();
+        let path = format!("{}/bound-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+        workload.ask(&format!("serve-unix {path}"));
+        let client =
+            socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
+        socket::bind(client.as_raw_fd(), &name).unwrap();
+        socket::connect(client.as_raw_fd(), &UnixAddr::new(path.as_str()).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut stream = UnixStream::from(client);
+        ask(&mut stream, "/before");
+        two_on_an_old_connection(&mut Watcher::new(), &workload, stream);
+    }
+    std::fs::remove_file(file).unwrap();
 }
 
 #[test]

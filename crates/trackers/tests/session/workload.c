@@ -10,6 +10,8 @@
  *	addresses	of the pretended GIL, of the collector's flag and of its counters
  *	lock-address	of the mutex that wait-for-lock waits for
  *	serve		a server on loopback: waits, accepts, answers; its port
+ *	serve-no-backlog	the same on a socket that was opened with listen(…, 0)
+ *	serve-no-backlog-ipv6	the same over IPv6
  *	serve-unix PATH	the same on a Unix socket
  *
  * It ends at end of file.
@@ -487,9 +489,9 @@ static void start(void *(*body)(void *), void *arg)
 	pthread_detach(thread);
 }
 
-static void start_server(int listener)
+static void start_server(int listener, int backlog)
 {
-	listen(listener, 16);
+	listen(listener, backlog);
 	start(serve, (void *)(long)listener);
 }
 
@@ -519,14 +521,24 @@ static void command(char *line)
 		return say((long)generation_stats);
 	} else if (!strcmp(line, "lock-address")) {
 		return say((long)&handed_over);
-	} else if (!strcmp(line, "serve")) {
+	} else if (!strcmp(line, "serve-no-backlog-ipv6")) {
+		struct sockaddr_in6 address = { .sin6_family = AF_INET6,
+						.sin6_addr = IN6ADDR_LOOPBACK_INIT };
+		socklen_t len = sizeof(address);
+		int listener = socket(AF_INET6, SOCK_STREAM, 0);
+
+		bind(listener, (void *)&address, len);
+		start_server(listener, 0);
+		getsockname(listener, (void *)&address, &len);
+		return say(ntohs(address.sin6_port));
+	} else if (!strcmp(line, "serve") || !strcmp(line, "serve-no-backlog")) {
 		struct sockaddr_in address = { .sin_family = AF_INET,
 					       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		socklen_t len = sizeof(address);
 		int listener = socket(AF_INET, SOCK_STREAM, 0);
 
 		bind(listener, (void *)&address, len);
-		start_server(listener);
+		start_server(listener, strcmp(line, "serve") ? 0 : 16);
 		getsockname(listener, (void *)&address, &len);
 		return say(ntohs(address.sin_port));
 	} else if (!strncmp(line, "serve-unix ", 11)) {
@@ -535,7 +547,7 @@ static void command(char *line)
 
 		strncpy(address.sun_path, line + 11, sizeof(address.sun_path) - 1);
 		bind(listener, (void *)&address, sizeof(address));
-		start_server(listener);
+		start_server(listener, 16);
 		return say(0);
 	}
 	fprintf(stderr, "workload: what is \"%s\"?\n", line);
