@@ -1,6 +1,7 @@
 """WSGI services in trouble with what is beneath them. Each handler answers with what it measured, in nanoseconds.
 
-FAR: `HOST:PORT` of a peer that is far away. ECHO: the port of one on this host. CPU_STAT: of the service's cgroup.
+FAR: `HOST:PORT` of a peer that is far away. ECHO: the port of one on this host. SLOW: of one that takes its time.
+CPU_STAT: of the service's cgroup.
 """
 
 import json
@@ -56,6 +57,26 @@ def exchange(times):
     return {"message": quickest}
 
 
+def late(times):
+    """Asks two peers at once, and reads the quick one's answer when the slow one's has come.
+
+    Says how late that was, in all. Of four packets a time, one waits.
+    """
+    peers = [socket.create_connection(("127.0.0.1", int(os.environ[name]))) for name in ("ECHO", "SLOW")]
+    waited = 0
+    with peers[0] as quick, peers[1] as slow:
+        for peer in peers:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(times):
+            quick.sendall(b"?")
+            asked = time.monotonic_ns()
+            slow.sendall(b"?")
+            slow.recv(1)
+            waited += time.monotonic_ns() - asked
+            quick.recv(1)
+    return {"late": waited, "packets": 4 * times}
+
+
 def throttled():
     """For how long the kernel has held the cgroup back."""
     text = pathlib.Path(os.environ["CPU_STAT"]).read_text()
@@ -90,6 +111,8 @@ def app(environ, start_response):
             said = ask()
         case "exchange":
             said = exchange(int(rest[0]))
+        case "late":
+            said = late(int(rest[0]))
         case "burn":
             said = burn()
         case "hold":

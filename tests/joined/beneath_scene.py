@@ -19,6 +19,8 @@ BACKLOG = 2
 # For each packet so many rules are looked at, so many times.
 RULES, TIMES = 1_000, 250
 EXCHANGES, EXCHANGES_WITHOUT = 100, 2_000
+# So often an answer is read late, for the other peer takes so long.
+LATE, SLOW_S = 50, 0.02
 # One row of a histogram is a second.
 SECONDS_OF_ROWS = 2.5
 
@@ -33,8 +35,8 @@ def gunicorn(name, environment, *options):
     return subprocess.Popen(command, env={**os.environ, **environment}), address
 
 
-def echo():
-    """Answers each byte. Returns its port."""
+def echo(delay_s=0.0):
+    """Answers each byte, and takes so long for it. Returns its port."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -43,6 +45,8 @@ def echo():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with connection:
                 while byte := connection.recv(1):
+                    if delay_s:
+                        time.sleep(delay_s)
                     connection.sendall(byte)
 
     threading.Thread(target=serve, name="echoes", daemon=True).start()
@@ -102,7 +106,8 @@ def main():
     peer = subprocess.Popen([*inside, sys.executable, HERE / "far.py", far], stdout=subprocess.PIPE, text=True)
     port = peer.stdout.readline().strip()
     with Cgroup() as cgroup:
-        environment = {"FAR": f"{far}:{port}", "ECHO": str(echo()), "CPU_STAT": str(cgroup.cpu_stat)}
+        environment = {"FAR": f"{far}:{port}", "ECHO": str(echo()), "SLOW": str(echo(SLOW_S))}
+        environment["CPU_STAT"] = str(cgroup.cpu_stat)
         threads, at_threads = gunicorn("threads", environment, "--worker-class", "gthread", "--threads", "2")
         single, at_single = gunicorn("single", environment, "--backlog", str(BACKLOG))
         with cgroup.inside():
@@ -116,6 +121,10 @@ def main():
             measured["reconnect"] = answer(at_threads, "/reconnect")
             measured["ask"] = answer(at_threads, "/ask")
             measured["hold"] = fill(at_single)
+            # Rows of histograms are seconds: what is before and after has its own.
+            time.sleep(SECONDS_OF_ROWS)
+            measured["late"] = answer(at_threads, f"/late/{LATE}")
+            time.sleep(SECONDS_OF_ROWS)
             measured["exchange"] = behind_rules(at_threads)
             # Less than it gets on a loaded machine.
             cgroup.limit(0.08)

@@ -121,6 +121,17 @@ def test_rules_that_make_every_packet_late_are_the_firewall(play):
     assert "firewall" not in [one["what"] for one in before], before
 
 
+def test_an_application_that_reads_late_is_named(play):
+    measured = play.measured["late"]
+    added = measured["late"] / measured["packets"]
+    assert added > 4 * MS, measured
+    [late] = circumstances(play.explain("/late/50"), "packets_late")
+    assert late["what"] == "application", late
+    # Of all packets meanwhile: on a loaded machine others of this host are read late as well, such as the store's.
+    assert late["amount"] > added * 3 / 4, (late, measured)
+    assert "more workers" in late["advice"], late
+
+
 def test_a_quota_is_told_with_what_it_cost(play):
     finding, explained = play.finding("/burn", "throttled")
     measured = play.measured["burn"]
