@@ -253,7 +253,10 @@ static __always_inline void sent(struct sock *sk, int ret)
 	if (!c)
 		return;
 	if (c->phase == PHASE_IDLE) {
-		c->unsure = 0; /* what was in progress has been answered */
+		/* What was in progress has been answered, and so had been read: by a call that was not seen. */
+		if (c->unsure)
+			c->ready = 0;
+		c->unsure = 0;
 		return;
 	}
 	now = bpf_ktime_get_ns();
