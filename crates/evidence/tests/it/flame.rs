@@ -333,7 +333,7 @@ async fn a_request_without_an_answer_is_known_as_far_as_it_has_come() {
     let found = request_by_id(&store, "00000000000000a1").await.unwrap().unwrap();
     assert_eq!((found.end.as_str(), found.handler_ns), ("open", 4 * SECOND));
     let all = requests_in_flight(&store, t0 + 4 * SECOND, 10).await.unwrap();
-    assert_eq!(all, [found.clone()]);
+    assert_eq!(all, std::slice::from_ref(&found));
     assert!(requests_in_flight(&store, t0 + 9 * SECOND, 10).await.unwrap().is_empty());
 
     let evidence = evidence_for(&store, found.clone()).await.unwrap();
