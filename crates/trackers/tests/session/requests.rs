@@ -164,6 +164,8 @@ fn a_connection_that_is_older_over_tcp() {
     let mut workload = Workload::new();
     let port = workload.ask("serve") as u16;
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // Else the second of two requests may wait here until the first is acknowledged.
+    stream.set_nodelay(true).unwrap();
     ask(&mut stream, "/before");
     let (local, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
     for row in two_on_an_old_connection(&mut Watcher::new(), &workload, stream) {
