@@ -12,6 +12,7 @@ mod explain;
 mod failure;
 mod flame;
 mod global;
+mod heap;
 mod metrics;
 mod netstack;
 mod output;
@@ -70,6 +71,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    heap::share();
     let Cli { global, command } = Cli::parse();
     let result = match command {
         Command::Up(args) => up::run(args, &global),
