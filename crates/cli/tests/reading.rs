@@ -80,7 +80,7 @@ async fn an_empty_store_is_read() {
     assert_eq!(unknown.status.code(), Some(3));
     assert_snapshot!(stderr(&unknown), @r"
     underspan: unknown request 00000000deadbeef: no such row in the store
-    hint: `underspan requests` lists recent ones; a row is written when its request ends, and kept for 7 days by default
+    hint: `underspan requests` lists recent ones; a row is written when its request ends, or has gone on for a second, and kept for 7 days by default
     ");
     let unknown = underspan(data, &["explain", "4bf92f35-77b3-4da6-a3ce-929d0e0e4736"]);
     assert_eq!(unknown.status.code(), Some(3));
