@@ -102,6 +102,8 @@ impl Inspector {
         let name = candidate.path.display().to_string();
         let explain = |error| match candidate.kind {
             BinaryKind::Executable => process.explain("exe", error),
+            // Its file is looked up through the process, too.
+            BinaryKind::Library if process.has_ended() => InspectError::Gone,
             BinaryKind::Library => InspectError::io(name.clone(), error),
         };
         let file = File::open(&candidate.path).map_err(explain)?;

@@ -178,6 +178,10 @@ const WORDS_3_14: Words = Words {
 };
 
 fn from_debug_offsets(version: Version, head: &[u8]) -> Result<Layout, InspectError> {
+    // It is initialized data: until the loader has mapped that, something else or nothing is there.
+    if head.iter().take(COOKIE.len()).all(|byte| *byte == 0) {
+        return Err(InspectError::NotReady("its data is not yet mapped".into()));
+    }
     if !head.starts_with(COOKIE) {
         return Err(InspectError::SelfCheck {
             what: "_Py_DebugOffsets",
@@ -290,6 +294,8 @@ mod tests {
     fn debug_offsets_of_another_version_or_build_are_refused() {
         let mut head = vec![0; DEBUG_OFFSETS];
         let version = Version::new(3, 13, 0);
+        assert!(layout(version, &head).unwrap_err().is_transient());
+        head[..8].copy_from_slice(b"ydebugpx");
         assert!(layout(version, &head).unwrap_err().to_string().contains("xdebugpy"));
         head[..8].copy_from_slice(COOKIE);
         head[8..16].copy_from_slice(&0x030d_01f0u64.to_ne_bytes());

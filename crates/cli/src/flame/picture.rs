@@ -220,7 +220,8 @@ async fn of_trace(store: &Store, id: &str) -> anyhow::Result<Vec<Request>> {
 
 fn unknown(message: String) -> anyhow::Error {
     Failure::new(message)
-        .hint("`underspan requests` lists recent ones; a row is written when its request ends, and kept for 7 days by default")
+        .hint("`underspan requests` lists recent ones; a row is written when its request ends, or has \
+                gone on for a second, and kept for 7 days by default")
         .status(UNKNOWN_ID)
         .into()
 }
