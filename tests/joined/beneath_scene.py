@@ -59,7 +59,7 @@ def nft(text):
 
 def behind_rules(address):
     """The same exchange without rules, and with more than a firewall should have."""
-    measured = {"without": answer(address, f"/exchange/{EXCHANGES_WITHOUT}")["message"]}
+    measured = {"without": answer(address, f"/exchange/{EXCHANGES_WITHOUT}")}
     rules = "\n".join(f"ip saddr 192.0.2.{n % 250} tcp dport {n} drop" for n in range(RULES))
     jumps = "jump rules\n" * TIMES
     hook = "type filter hook input priority 0;"
@@ -67,7 +67,7 @@ def behind_rules(address):
     try:
         # Rows of the time without rules end before.
         time.sleep(SECONDS_OF_ROWS)
-        measured["with"] = answer(address, f"/exchange/{EXCHANGES}")["message"]
+        measured["with"] = answer(address, f"/exchange/{EXCHANGES}")
     finally:
         nft("delete table inet useless\n")
     return measured

@@ -109,13 +109,13 @@ def test_an_accept_queue_that_is_full_is_named(play):
 
 def test_rules_that_make_every_packet_late_are_the_firewall(play):
     messages = play.measured["exchange"]
-    added = messages["with"] - messages["without"]
-    assert added > 2 * MS, messages
+    least, mean = (messages["with"][key] - messages["without"][key] for key in ("quickest", "mean"))
+    assert least > 2 * MS, messages
     late = circumstances(play.explain("/exchange/100"), "packets_late")
     # While the kernel looks at rules, readers wait for its CPU: the application may have been late as well.
     [firewall] = [one for one in late if one["what"] == "firewall"]
-    # Of all packets meanwhile, some of which are larger; not only of these.
-    assert abs(firewall["amount"] - added) < added / 4, (firewall, messages)
+    # It is the mean of all packets meanwhile, some of which are larger: the messages' own, or a little off it.
+    assert least * 3 / 4 < firewall["amount"] < mean * 5 / 4, (firewall, messages)
     assert "sets or maps" in firewall["advice"], firewall
     before = circumstances(play.explain("/exchange/2000"), "packets_late")
     assert "firewall" not in [one["what"] for one in before], before
