@@ -146,6 +146,11 @@ static __always_inline void fill_instead(struct wait_event *e, struct task_struc
 	bpf_probe_read_kernel(e->instead_comm, COMM_LEN, &last->comm);
 }
 
+/* A connection that is over has this still. */
+struct inet_sock___ended {
+	__be16 inet_sport;
+} __attribute__((preserve_access_index));
+
 static __always_inline void fill_ends_of_wait(struct wait_event *e, struct sock *sk)
 {
 	struct sock_common *c = &sk->__sk_common;
@@ -162,6 +167,10 @@ static __always_inline void fill_ends_of_wait(struct wait_event *e, struct sock 
 	if (family == AF_INET || family == AF_INET6) {
 		e->peer_port = bpf_ntohs(BPF_CORE_READ(c, skc_dport));
 		e->local_port = BPF_CORE_READ(c, skc_num);
+		/* If the wait ended with the connection, its port is free again. */
+		if (!e->local_port)
+			e->local_port = bpf_ntohs(
+				BPF_CORE_READ((struct inet_sock___ended *)sk, inet_sport));
 	}
 }
 
