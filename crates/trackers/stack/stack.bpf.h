@@ -7,8 +7,9 @@
  *	stack_user(s)				the current thread's native and Python part, or both
  *	stack_send(s, EVENT_STACK, tracker)	into the ring, or counted as lost
  *
- * take_stack() is the usual sequence. A record is put together in a scratch of its CPU, one for each
- * moment: the sampling clock may interrupt a program that takes another stack.
+ * send_user_stack() is the last two; if the thread stands where it stood before, it says that instead. A
+ * record is put together in a scratch of its CPU, one for each moment: the sampling clock may interrupt a
+ * program that takes another stack.
  */
 #ifndef UNDERSPAN_STACK_BPF_H
 #define UNDERSPAN_STACK_BPF_H
