@@ -90,7 +90,7 @@ def play(args, folder):
             made = runner.judge(cases, python, place, underspan)
         print(report.to_text(made), flush=True)
         lines += made
-    print(report.summary(lines))
+    print(report.conclusion(lines))
     if args.report:
         command = shlex.join(["python3", "tests/truth", *sys.argv[1:]])
         part = {case.name: (case.part,) for case in CASES}

@@ -3,8 +3,11 @@
 import copy
 import unittest
 
-from harness import checks, requests
+from harness import checks, report, requests
+from harness.runner import Line
 from harness.seen import TABLES, Seen
+from harness.stacks import StackVerdict
+from harness.verdict import statement
 
 CASE = {"start": 0, "end": 10_000_000_000, "driver": 1}
 WAIT = {
@@ -194,6 +197,22 @@ class Sums(unittest.TestCase):
         self.assertNotEqual(self.problems(changed(self.ROW, sleep_ns=2_000)), [])
         self.assertNotEqual(self.problems(changed(self.ROW, duration_ns=61)), [])
         self.assertNotEqual(self.problems(changed(self.ROW, handoff_ns=21)), [])
+
+
+class Report(unittest.TestCase):
+    def test_the_end_of_a_log_says_what_is_wrong(self):
+        right, wrong = statement("goes well", []), statement("goes wrong", ["it is 1 instead of 0"])
+        stack = StackVerdict("lock", 125, 100, 100, 100, 100, 0, ["2 samples have no stack"])
+        lines = [Line(case, "3.11", each) for case, each in zip("abc", (right, wrong, stack))]
+        said = report.conclusion(lines)
+        self.assertNotIn("goes well", said)
+        for about in ("goes wrong", "it is 1 instead of 0", "lock", "2 samples have no stack"):
+            self.assertIn(about, said)
+        self.assertTrue(said.endswith("3 checks, 2 wrong."))
+
+    def test_a_log_without_a_wrong_line_ends_with_the_summary(self):
+        lines = [Line("a", "3.11", statement("goes well", []))]
+        self.assertEqual(report.conclusion(lines), "1 checks, 0 wrong.")
 
 
 if __name__ == "__main__":

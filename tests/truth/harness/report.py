@@ -127,6 +127,12 @@ def summary(lines):
     return f"{len(lines)} checks, {wrong} wrong."
 
 
+def conclusion(lines):
+    """The summary, and what is wrong once more: of a long log often only the end is kept."""
+    wrong = [line for line in lines if not line.verdict.ok]
+    return "\n\n".join(filter(None, (to_text(wrong), summary(lines))))
+
+
 def is_number(text):
     return re.fullmatch(r"[-+]?[0-9.]*", text) is not None
 
