@@ -36,7 +36,7 @@ demo-stack: setup ## Show which stage of the receive stack makes packets late: t
 .PHONY: test
 test: setup ## Run every test (root)
 	cargo test --release --workspace --locked
-	$(PYTHON) -m pytest -q python tests/truth
+	$(PYTHON) -m pytest -q python tests/truth benches
 	@tools/setup.sh readers
 	.cache/readers/bin/python -m pytest -q tests/exports
 	$(PYTHON) -m pytest -q --reruns 2 tests/failures

@@ -12,10 +12,10 @@ class Settings:
     quick: bool
     storm_s: float  # one context-switch storm
     storm_repeats: int
-    pairs: int  # agent off and on
+    pairs: int  # watched and not
     stack_rounds: int  # each with every observer
     saturation_s: int
-    steady_s: int
+    steady_s: int  # one turn at 70 %
     cost_s: int  # at 500 requests/s
     gil_acquisitions: int
     gil_repeats: int
@@ -34,7 +34,7 @@ FULL = Settings(
     quick=False,
     storm_s=2,
     storm_repeats=3,
-    pairs=5,
+    pairs=12,
     stack_rounds=12,
     saturation_s=2,
     steady_s=5,
@@ -43,7 +43,7 @@ FULL = Settings(
     gil_repeats=5,
     ring_s=3,
     ring_rates=(5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 0),
-    stacks_rounds=7,
+    stacks_rounds=9,
     stacks_saturated_s=0.8,
     stacks_paced_s=1.2,
     scale_rows=10_000_000,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import machine
-from bench.figures import IN_NOISE, MISSED, Row, at_least, at_most, change, median, spread
+from bench.figures import Row, change, held_above, held_below, median, spread
 from bench.observers import Nobody, Offcputime, PySpy, Underspan
 from bench.settings import Settings
 from bench.workload import Handoffs
@@ -257,14 +257,14 @@ def observer_rows(what: str, samples: Samples, who: str, targets: bool) -> list[
         cpu_figure += f"; with the observer's own processes {change(everything)}"
     names = (f"{what}, throughput", f"{what}, p99", f"{what}, CPU a request")
     if not targets:
-        return [Row(names[0], change(throughput)), Row(names[1], change(p99)), Row(names[2], cpu_figure)]
+        return [
+            Row(names[0], change(throughput)),
+            Row(names[1], change(p99)),
+            Row(names[2], cpu_figure),
+        ]
     limit = TARGET_PERCENT / 100
-    rows = [
-        at_least(names[0], median(throughput), 1 - limit, change(throughput), f"≥ −{TARGET_PERCENT} %"),
-        at_most(names[1], median(p99), 1 + limit, change(p99), f"≤ +{TARGET_PERCENT} %"),
-        at_most(names[2], median(cpu), 1 + limit, cpu_figure, f"≤ +{TARGET_PERCENT} %"),
+    return [
+        held_above(names[0], throughput, 1 - limit, f"≥ −{TARGET_PERCENT} %"),
+        held_below(names[1], p99, 1 + limit, f"≤ +{TARGET_PERCENT} %"),
+        replace(held_below(names[2], cpu, 1 + limit, f"≤ +{TARGET_PERCENT} %"), figure=cpu_figure),
     ]
-    noise = median([abs(ratio - 1) for ratio in ratios(samples, AGAIN, lambda one: one.p99)] or [0])
-    if rows[1].verdict == MISSED and median(p99) - 1 < noise:
-        rows[1] = replace(rows[1], verdict=IN_NOISE)
-    return rows
