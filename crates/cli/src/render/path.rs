@@ -39,7 +39,8 @@ pub(super) fn path(it: &Explanation, width: usize, ink: Ink) -> String {
     }
     let left_out = stretches.len() - shown.len();
     if left_out > 0 {
-        text += &ink.dim(&format!("  and {left_out} shorter stretches\n"));
+        let noun = if left_out == 1 { "stretch" } else { "stretches" };
+        text += &ink.dim(&format!("  and {left_out} shorter {noun}\n"));
     }
     text
 }

@@ -1,17 +1,17 @@
 //! Locks: the interpreter's, and every other.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{Frame, FrameKind, LostEvents, State, Wait};
+use underspan_model::{GilWait, LostEvents, State, Wait};
 
-use crate::case::{Case, Suspect, clipped, doing_words, gil_row, proven, wait_row};
+use crate::case::{Case, Suspect, clipped, doing_words, gil_row, named, proven, wait_row};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::rules::lock_kind::Lock;
 use crate::words;
 
-/// CPython asks the holder to let go every 5 ms. A wait this long with one holder means code that
-/// cannot be asked: an extension that computes without releasing the GIL.
+/// CPython asks the holder to let go every 5 ms. One that kept it for so long in one wait could not be
+/// asked. With many threads a wait as long is just their turns, one after another.
 const UNINTERRUPTED_NS: u64 = 100_000_000;
 
 /// Waits for the GIL while nobody collected.
@@ -28,14 +28,7 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
 
     let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
     for (wait, part) in own.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
-        // What a collection took of the wait is in another cell and another finding.
-        let held = wait.holder_ns.min(part.len()).saturating_sub(wait.gc_ns);
-        holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held);
-    }
-    if own.is_empty() {
-        for (wait, part) in waits.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
-            holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
-        }
+        holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held(wait, *part));
     }
     let mut rows: Vec<_> = own.iter().map(|(w, part)| (part.len(), gil_row(w))).collect();
     rows.extend(waits.iter().map(|(w, part)| (part.len(), wait_row(w))));
@@ -44,17 +37,16 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
     let at = case.gil_cover(tid, case.window.handler).subtract(&collecting.collect());
     // A name is only as good as the rows: they must show the time to have been a GIL wait.
     let culprit = Some(case.blame(&holders, ns, &at)).flatten().filter(|_| proven(at.total(), ns));
-    let longest = own.iter().map(|(w, _)| w.duration_ns.saturating_sub(w.gc_ns)).max();
-    let advice = match longest {
-        Some(longest) if longest >= UNINTERRUPTED_NS => {
-            "The holder did not let go when asked: C code that computes without releasing the GIL. \
-             Move that work to another process (a task queue, ProcessPoolExecutor), or use a library \
-             that releases the GIL"
-        }
-        _ => {
-            "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run \
-             more worker processes with fewer threads each (gunicorn: --workers)"
-        }
+    let kept = own.iter().any(|(wait, part)| {
+        held(wait, *part) >= UNINTERRUPTED_NS && proven(held(wait, *part), wait.duration_ns)
+    });
+    let advice = if kept {
+        "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
+         was kept from running itself. Move that work to another process (a task queue, \
+         ProcessPoolExecutor), or use a library that releases the GIL"
+    } else {
+        "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run more \
+         worker processes with fewer threads each (gunicorn: --workers)"
     };
     let waited = words::duration(ns);
     let draft = case.draft(Kind::GilWait, &[(State::GilWait.name(), ns)]);
@@ -73,6 +65,13 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
             draft.say(text, advice)
         }
     })
+}
+
+/// How long the holder had the GIL within a part of a wait, at the least: what it had may all lie in the
+/// rest. What a collection took of the wait is in another cell and another finding.
+fn held(wait: &GilWait, part: Interval) -> u64 {
+    let rest = wait.duration_ns.saturating_sub(part.len());
+    wait.holder_ns.saturating_sub(rest).min(part.len()).saturating_sub(wait.gc_ns)
 }
 
 /// Waits for other locks and conditions.
@@ -145,90 +144,24 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             format!("Has waited {waited} for {}; nobody has released it yet", lock.words()),
             advice,
         ),
-        None => draft
-            .say(format!("Waited {waited} for a lock; rows do not show who released it"), advice),
+        // A thread that releases is named in the row; a timer is not.
+        None if proven(at.total(), ns) && own.iter().all(|(w, _)| w.waker_tid == 0) => draft.say(
+            format!(
+                "Waited {waited} for {}, which no thread was seen to release: a time limit may have \
+                 ended the wait",
+                lock.words()
+            ),
+            advice,
+        ),
+        None => draft.say(
+            format!("Waited {waited} for {}; rows do not show who released it", lock.words()),
+            advice,
+        ),
     })
 }
 
 /// This many threads beside the request's in the queue for one lock make a convoy.
 const CONVOY: usize = 2;
-
-/// What kind of lock it was, by the code that waited for it.
-#[derive(Clone, Copy, PartialEq)]
-enum Lock {
-    /// Whoever has it keeps others out: the thread that releases it held it.
-    Exclusive,
-    /// Whoever signals it held nothing: a condition, an event, a queue, a future.
-    Condition,
-    /// No stack was taken, or it does not tell.
-    Unknown,
-}
-
-impl Lock {
-    /// By the stacks of the request's own thread while it waited.
-    fn of(case: &Case<'_>) -> Lock {
-        let (mut conditions, mut exclusive) = (0u64, 0u64);
-        let own = case.samples.iter().filter(|s| s.tid == case.request.tid);
-        for sample in own.filter(|s| s.state == State::LockWait) {
-            let wait = Interval::new(sample.start_time, sample.duration_ns);
-            let ns = wait.overlap(case.window.handler).len();
-            let innermost = sample.stack.frames.iter().rev();
-            let python = innermost.filter(|frame| frame.kind == FrameKind::Python);
-            let python: Vec<_> = python.take(3).collect();
-            if python.iter().any(|frame| is_signalled(frame)) {
-                conditions += ns;
-            } else if !python.is_empty() {
-                exclusive += ns;
-            }
-        }
-        match conditions.cmp(&exclusive) {
-            Ordering::Greater => Lock::Condition,
-            Ordering::Less => Lock::Exclusive,
-            Ordering::Equal => Lock::Unknown,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Lock::Exclusive => "a lock",
-            Lock::Condition => "a condition",
-            Lock::Unknown => "a lock or condition",
-        }
-    }
-
-    fn advice(self) -> &'static str {
-        match self {
-            Lock::Exclusive => {
-                "Hold that lock for less: no I/O and no computing while it is held, or split it by \
-                 what it protects"
-            }
-            Lock::Condition => {
-                "It waits for another thread's result or for a pool: enlarge the pool (database \
-                 connections, threads), or let the request not wait for it"
-            }
-            Lock::Unknown => {
-                "Hold that lock for less: no I/O and no computing while it is held, or split it by \
-                 what it protects. If it is a pool's condition, enlarge the pool (database \
-                 connections, threads)"
-            }
-        }
-    }
-}
-
-/// Python's ways to wait for a signal. Each sleeps on a lock that the signalling thread releases, and
-/// never held to keep others out.
-fn is_signalled(frame: &Frame) -> bool {
-    const BY_FILE: [(&str, &[&str]); 4] = [
-        ("/threading.py", &["wait", "wait_for", "join", "_wait_for_tstate_lock", "acquire"]),
-        ("/queue.py", &["get", "put", "join"]),
-        ("/concurrent/futures/_base.py", &["result", "exception", "wait", "as_completed"]),
-        ("/multiprocessing/pool.py", &["get", "wait"]),
-    ];
-    let name = frame.function.rsplit('.').next().unwrap_or_default();
-    // `RLock.acquire` written in Python keeps others out; `Semaphore.acquire` waits for a signal.
-    let lock = frame.function.ends_with("RLock.acquire");
-    !lock && BY_FILE.iter().any(|(file, names)| frame.file.ends_with(file) && names.contains(&name))
-}
 
 /// How many other threads waited for the same locks at the same time.
 fn queue_for(case: &Case<'_>, own: &[(&Wait, Interval)]) -> usize {
@@ -261,11 +194,4 @@ fn acquired_by_others(case: &Case<'_>, wait: &Wait, part: Interval) -> Vec<u64> 
         .map(|other| other.start_time.saturating_add(other.duration_ns))
         .filter(|end| part.contains(*end))
         .collect()
-}
-
-fn named(culprit: &crate::Culprit) -> String {
-    match culprit.tid {
-        0 => culprit.thread.clone(),
-        tid => format!("thread {} ({tid})", culprit.thread),
-    }
 }

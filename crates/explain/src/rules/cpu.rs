@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use underspan_model::State;
 
-use crate::case::{Case, Suspect, wait_row};
+use crate::case::{Case, Suspect, named, wait_row};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
+
+/// A row names one thread, the last that ran for long on the CPU that was waited for. With several in
+/// the queue others ran before it, each for a slice: no more than that is proof against the one named.
+const SLICE_NS: u64 = 4_000_000;
 
 pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
     [running(case), run_queue(case), throttled(case)].into_iter().flatten().collect()
@@ -43,9 +47,13 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     let ns = worth(case, Kind::Runnable, State::Runnable)?;
     let request = case.request;
     let waits = case.waits_of(request.tid, case.window.handler, |state| state == State::Runnable);
-    let mut runners: BTreeMap<u32, Suspect> = BTreeMap::new();
+    let (mut proof, mut last) = (BTreeMap::new(), BTreeMap::new());
     for (wait, part) in waits.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != w.tid) {
-        runners.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
+        let add = |runners: &mut BTreeMap<u32, Suspect>, ns| {
+            runners.entry(wait.holder_tid).or_default().add(&wait.holder_thread, ns);
+        };
+        add(&mut proof, part.len().min(SLICE_NS));
+        add(&mut last, part.len());
     }
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
     let mut rows: Vec<_> = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
@@ -61,14 +69,19 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     }
     let advice = "Give the machine more CPUs or less work: fewer worker processes and threads than \
         the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight)";
-    Some(match case.blame(&runners, ns, &at) {
+    let proven = case.blame(&proof, ns, &at);
+    let relation = if proven.is_some() { Relation::Caused } else { Relation::Coincided };
+    Some(match proven.or_else(|| case.blame(&last, ns, &at)) {
         Some(mut culprit) => {
             // A run queue is shared by all processes: the thread is of this one only if it is known here.
             if !in_process(case, culprit.tid) {
                 culprit.pid = 0;
             }
-            text += &format!("; {} ran instead", culprit.thread);
-            draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+            text += &match relation {
+                Relation::Caused => format!("; {} ran instead", named(&culprit)),
+                _ => format!("; {} ran there last, and others may have before", named(&culprit)),
+            };
+            draft.relation(relation).culprit(Some(culprit)).say(text, advice)
         }
         None => draft.say(text, advice),
     })
@@ -83,7 +96,7 @@ fn throttled(case: &Case<'_>) -> Option<Finding> {
     let cgroup = case.evidence.process.as_ref().map(|p| p.cgroup.clone()).unwrap_or_default();
     let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
     let text = format!(
-        "Held back for {} because its cgroup{place} had used up its CPU quota",
+        "Held back for {} because its cgroup{place}, or one above it, had used up its CPU quota",
         words::duration(ns)
     );
     let culprit =

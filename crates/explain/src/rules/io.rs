@@ -58,7 +58,7 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             if let Some(served) = served {
                 return Some(followed(draft, (what, &waited, &count), &peer, served, ns));
             }
-            let text = format!("{what} {waited} ({count}): {who} {peer} was slow to answer");
+            let text = format!("{what} {waited} ({count}): {who} {peer} {}", slow(kind, client));
             let advice = if client { CLIENT } else { advice };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
@@ -71,6 +71,15 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
         }
         None => draft.say(format!("{what} {waited}"), advice),
     })
+}
+
+/// What a peer was slow at, it or the way to it.
+const fn slow(kind: Kind, client: bool) -> &'static str {
+    match (kind, client) {
+        (Kind::NetWrite, _) => "was slow to take them",
+        (Kind::NetRead, true) => "was slow to send",
+        _ => "was slow to answer",
+    }
 }
 
 const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
@@ -87,7 +96,7 @@ fn describe(kind: Kind) -> (bool, &'static str, &'static str) {
         ),
         Kind::NetWrite => (
             false,
-            "Waited to send to a socket for",
+            "Waited to send bytes to a socket for",
             "The receiver reads slowly or the network is full: send less, or look at that peer",
         ),
         Kind::NetConnect => (

@@ -20,7 +20,8 @@ pub(super) struct Full {
     pub(super) host: String,
     pub(super) pid: u32,
     pub(super) process: String,
-    /// There is one listening process that it can have been.
+    /// There is one listening process that it can have been, on this host or on the one that accepted the
+    /// connection. Of other hosts an address proves nothing: containers of many have the same ones.
     pub(super) is_certain: bool,
     /// The other end did not take the connection before what was sent on it was lost.
     was_established_late: bool,
@@ -43,7 +44,7 @@ impl Full {
         let who = if self.is_certain {
             format!(" of {} ({}), which listens there,", self.process, self.pid)
         } else {
-            String::from(" (of several that it can have been)")
+            String::from(" (of those that it can have been)")
         };
         let dropped = match self.overflows {
             1 => String::from("1 was dropped"),
@@ -88,7 +89,9 @@ pub(super) fn full(case: &Case<'_>, ends: Ends<'_>, socket: &Socket<'_>) -> Opti
         host: first.host.clone(),
         pid: first.pid,
         process: first.process.clone(),
-        is_certain: who.len() == 1,
+        is_certain: who.len() == 1
+            && (first.host == case.request.host
+                || accepted.is_some_and(|accept| accept.host == first.host)),
         was_established_late: accepted.is_some_and(|accept| accept.start_time > earliest),
         overflows: overflowed.iter().fold(0, |sum, (_, l)| sum + u64::from(l.overflows)),
         limit: first.queue_limit,

@@ -1,8 +1,8 @@
 //! Event loops: a thread that serves many requests at once.
 
-use underspan_model::{Class, State};
+use underspan_model::{Class, LoopStall, State};
 
-use crate::case::{Case, doing_words, proven, request_row, stall_row};
+use crate::case::{Case, Draft, doing_words, proven, request_row, stall_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::place::place;
@@ -28,31 +28,64 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
     }
     let parts = [("accept_queue", accept_queue.len()), ("handoff", handoff.len())];
     let text = format!(
-        "The event loop ({}) came to this request {} late; {} in flight on it meanwhile",
+        "The event loop ({}) came to this request {} late, and rows do not show why; {} in flight on it \
+         meanwhile",
         case.request.thread,
         words::duration(ns),
         words::count(overlapping.len(), "other request")
     );
     Some(case.draft(Kind::LoopLag, &parts).located(case, &at).rows(overlapping).say(
         text,
-        "Something ran too long on the loop: move computing and blocking calls to a thread or \
-         process (run_in_executor), or run more processes",
+        "Something ran too long on the loop, or it had no CPU: move computing and blocking calls to a \
+         thread or process (run_in_executor), or run more processes",
     ))
 }
+
+/// What an iteration did for less than this share of it does not explain it.
+const MOSTLY: f64 = 0.5;
+
+/// Iterations with how much of the lag each explains.
+type Stalls<'a> = Vec<(u64, &'a LoopStall)>;
+
+fn draft(case: &Case<'_>, at: &Cover, stalls: &Stalls<'_>) -> Draft {
+    let rows = stalls.iter().map(|(ns, stall)| (*ns, stall_row(stall))).collect();
+    let parts =
+        [("accept_queue", case.window.accept_queue.len()), ("handoff", case.window.handoff.len())];
+    case.draft(Kind::LoopLag, &parts).located(case, at).rows(rows)
+}
+
+/// No single one of these explains the lag, so nothing that one of them did is blamed for all of it.
+fn many(case: &Case<'_>, at: &Cover, ns: u64, stalls: &Stalls<'_>) -> Finding {
+    let longest = stalls.iter().map(|(_, stall)| stall.duration_ns).max().unwrap_or(0);
+    let text = format!(
+        "The event loop ({}) came to this request {} late: {} took long, the longest {}",
+        case.request.thread,
+        words::duration(ns),
+        words::count(stalls.len(), "iteration"),
+        words::duration(longest),
+    );
+    draft(case, at, stalls).say(text, LONG)
+}
+
+const LONG: &str = "Something ran too long on the loop: move computing and blocking calls to a thread or \
+    process (run_in_executor), or run more processes. Table loop_stall has each iteration, with its stack";
 
 /// An iteration of the loop that took too long, if rows show one for enough of the time.
 fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
     let request = case.request;
     let of_loop = case.evidence.stalls.iter();
     let of_loop = of_loop.filter(|s| s.host == request.host && s.tid == request.tid);
-    let stalls: Vec<_> = of_loop
+    let stalls: Stalls<'_> = of_loop
         .map(|stall| (at.within(Interval::new(stall.start_time, stall.duration_ns)).total(), stall))
         .filter(|(ns, _)| *ns > 0)
         .collect();
     let shown = stalls.iter().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
-    let (_, longest) = stalls.iter().max_by_key(|(ns, stall)| (*ns, stall.start_time))?;
     if !proven(shown, ns) {
         return None;
+    }
+    let (longest_ns, longest) = *stalls.iter().max_by_key(|(ns, s)| (*ns, s.start_time))?;
+    if !proven(longest_ns, ns) {
+        return Some(many(case, at, ns, &stalls));
     }
     let mut states: Vec<_> = longest.ledger.iter().collect();
     states.sort_by_key(|(state, ns)| (std::cmp::Reverse(*ns), *state));
@@ -63,7 +96,7 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         0 => (request.tid, &longest.thread),
         tid => (tid, &longest.culprit_thread),
     };
-    let mut culprit = case.thread(tid, name, shown.min(ns), &during);
+    let mut culprit = case.thread(tid, name, longest_ns, &during);
     if tid == request.tid {
         // It serves many: none of them is to blame for the code that runs.
         culprit = Culprit {
@@ -88,9 +121,11 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         state.label(),
     );
     let own = matches!(state.class(), Class::Network | Class::Storage | Class::Idle);
-    let blocking = (own || state == State::LockWait) && tid == request.tid;
+    // Several things that took a part each are not one call that blocks.
+    let mostly = words::fraction(most, longest.duration_ns) >= MOSTLY;
+    let blocking = mostly && (own || state == State::LockWait) && tid == request.tid;
     // Nobody is blamed for a CPU or an interpreter that somebody else had.
-    let known = tid != request.tid || blocking || state.class() == Class::Cpu;
+    let known = tid != request.tid || blocking || (mostly && state.class() == Class::Cpu);
     let pattern = if blocking { "blocking_call" } else { "" };
     let advice = if blocking {
         "That call blocks the whole loop: use its asynchronous counterpart, or move it to a thread \
@@ -99,10 +134,7 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         "Move computing to a thread or process (run_in_executor with a ProcessPoolExecutor), or run \
          more processes"
     };
-    let rows = stalls.iter().map(|(ns, stall)| (*ns, stall_row(stall))).collect();
-    let parts =
-        [("accept_queue", case.window.accept_queue.len()), ("handoff", case.window.handoff.len())];
-    let draft = case.draft(Kind::LoopLag, &parts).located(case, at).rows(rows).pattern(pattern);
+    let draft = draft(case, at, &stalls).pattern(pattern);
     let relation = if known { Relation::Caused } else { Relation::Unknown };
     Some(draft.relation(relation).culprit(known.then_some(culprit)).say(text, advice))
 }

@@ -6,6 +6,7 @@ mod cpu;
 mod gc;
 mod io;
 mod listener;
+mod lock_kind;
 mod loop_lag;
 mod meanwhile;
 mod pool;

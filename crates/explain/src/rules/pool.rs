@@ -69,6 +69,10 @@ pub(super) struct Pool<'a> {
     /// Requests in the process at once, on average.
     concurrency: f64,
     busy: BTreeMap<u32, u64>,
+    /// When the thread that read the request in the end was last seen busy, if it was.
+    reader_busy_until: Option<u64>,
+    /// When it read.
+    end: u64,
     window_ns: u64,
 }
 
@@ -87,6 +91,8 @@ impl<'a> Pool<'a> {
                 served.push((ns, *sibling));
             }
         }
+        let reader = busy.get(&case.request.tid).into_iter().flatten();
+        let reader_busy_until = reader.map(|handler| handler.end).max();
         let busy_ns = |intervals: Vec<Interval>| {
             let cover: Cover = intervals.into_iter().collect();
             cover.bridged(SWITCH_NS).intersect(at).total()
@@ -117,6 +123,8 @@ impl<'a> Pool<'a> {
             concurrency: present / observed.len().max(1) as f64,
             served,
             busy,
+            reader_busy_until,
+            end,
             window_ns: at.total(),
         }
     }
@@ -136,11 +144,19 @@ impl<'a> Pool<'a> {
         total / (self.window_ns.max(1) as f64 * self.threads() as f64)
     }
 
-    /// Every thread was busy, and all of them together for enough of the time.
+    /// Every thread was busy, and all of them together for enough of the time, and the one that read
+    /// the request in the end did so when it was done with another. A pool has threads that have served
+    /// nothing lately and are not known: had the dispatcher been late, this one would have been free
+    /// for a while as well.
     pub(super) fn saturated(&self) -> bool {
         let all: u64 = self.busy.values().fold(0, |sum, &ns| sum.saturating_add(ns));
         let capacity = self.window_ns.saturating_mul(self.threads() as u64);
-        !self.served.is_empty() && self.idle() == 0 && proven(all, capacity)
+        self.idle() == 0 && proven(all, capacity) && self.reader_was_busy()
+    }
+
+    fn reader_was_busy(&self) -> bool {
+        let free = self.reader_busy_until.map(|until| self.end.saturating_sub(until));
+        free.is_some_and(|ns| ns <= SWITCH_NS.max(self.window_ns / 5))
     }
 
     /// What all threads waited for, if rows show one such thing for enough of the time of each.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::State;
 
-use crate::case::{Case, Suspect, doing_words, proven, request_row, route, wait_row};
+use crate::case::{Case, Suspect, doing_words, named, proven, request_row, route, wait_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::rules::listener;
@@ -69,7 +69,7 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         }
         let culprit = case.blame(&holders, ns, &at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
-        let by = culprit.as_ref().map(|c| format!(", held by {}", c.thread)).unwrap_or_default();
+        let by = culprit.as_ref().map(|c| format!(", held by {}", named(c))).unwrap_or_default();
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {name} ({acceptor}), which accepts, \
              was {}{by}",
@@ -200,7 +200,7 @@ fn exhausted(case: &Case<'_>, pool: &Pool<'_>, at: &Cover, waited: &str) -> Opti
         ),
         Stuck::Lock { releasers } => {
             let culprit = case.blame(releasers, at.total(), at);
-            let by = culprit.as_ref().map(|c| format!(" that thread {} released", c.thread));
+            let by = culprit.as_ref().map(|c| format!(" that {} released", named(c)));
             let place = culprit.as_ref().map(doing_words).unwrap_or_default();
             (
                 format!("for one lock{}{place}", by.unwrap_or_default()),

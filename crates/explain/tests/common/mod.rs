@@ -151,6 +151,19 @@ pub fn python(frames: &[(&str, &str, u32)]) -> Stack {
     Stack { frames: frames.iter().map(frame).collect(), truncated: String::new() }
 }
 
+/// Python frames, the innermost of which waits for Python's own lock.
+pub fn acquiring(frames: &[(&str, &str, u32)]) -> Stack {
+    let mut stack = python(frames);
+    stack.frames.push(Frame {
+        kind: FrameKind::Native,
+        function: String::from("PyThread_acquire_lock_timed"),
+        file: String::new(),
+        line: 0,
+        module: String::from("libpython3.11.so.1.0"),
+    });
+    stack
+}
+
 /// A stack taken of a thread of the request's process.
 pub fn sample(
     request: &Request,
@@ -199,7 +212,7 @@ pub fn held_lock() -> Evidence {
     waited.waker_pid = PID;
     waited.waker_tid = holder.tid;
     waited.waker_thread = String::from("ThreadPoolExecutor-0_3");
-    let own = python(&[("cart", "/srv/shop/cart.py", 17)]);
+    let own = acquiring(&[("cart", "/srv/shop/cart.py", 17)]);
     let step = |number, request: &Request, depth, from_ms, ms, kind: &str, state| PathStep {
         pid: request.pid,
         tid: request.tid,

@@ -1,0 +1,312 @@
+//! Neighbours of every finding that blames: nearly the same rows, and nobody is to blame, or not for all
+//! of it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::network::*;
+use common::*;
+use underspan_explain::{Evidence, Finding, Kind, Relation, explain};
+use underspan_model::{Frame, FrameKind, LoopStall, Request, State, Wait};
+
+fn only(evidence: &Evidence) -> Finding {
+    let mut findings = explain(evidence).unwrap().findings;
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0)
+}
+
+fn blames_nobody(evidence: &Evidence) -> Finding {
+    let finding = only(evidence);
+    assert_ne!(finding.relation, Relation::Caused, "{finding:#?}");
+    assert_eq!(finding.culprit, None, "{}", finding.text);
+    finding
+}
+
+fn shape(id: u64, worker: u32, phases: [u64; 3]) -> Shape<'static> {
+    let [accept_queue, handoff, handler] = phases;
+    Shape { id, worker, at_ms: 0, accept_queue, handoff, handler, cells: &[] }
+}
+
+/// A handler that spent so many milliseconds in a state and hardly any in others.
+fn spent(state: State, ms: u64) -> Request {
+    request("/x", &Shape { cells: &[(state, ms)], ..shape(1, 0, [0, 0, ms + 20]) })
+}
+
+fn of(request: Request) -> Evidence {
+    Evidence { request: Some(request), ..Evidence::default() }
+}
+
+// ── the interpreter ────────────────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn turns_of_many_threads_are_not_one_that_does_not_let_go() {
+    let slow = spent(State::GilWait, 300);
+    let mut evidence =
+        Evidence { gil_waits: vec![gil_wait(&slow, 10, 300, (4113, "cruncher"), 0)], ..of(slow) };
+    assert!(only(&evidence).advice.contains("did not let go"), "the one had it all along");
+    // Sixty turns of 5 ms, and it had most of them.
+    evidence.gil_waits[0].holder_ns = 170 * MS;
+    let finding = blames_nobody(&evidence);
+    assert!(!finding.advice.contains("let go"), "{}", finding.advice);
+}
+
+#[test]
+fn a_holder_is_blamed_for_no_more_than_it_can_have_had_within_the_request() {
+    let slow = spent(State::GilWait, 300);
+    // The wait began 300 ms before the handler did, and the holder may have had the GIL only then.
+    let mut wait = gil_wait(&slow, 0, 600, (4113, "cruncher"), 0);
+    wait.start_time -= 300 * MS;
+    let mut evidence = Evidence { gil_waits: vec![wait], ..of(slow) };
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4113, "all of it");
+    evidence.gil_waits[0].holder_ns = 300 * MS;
+    blames_nobody(&evidence);
+}
+
+/// Its last holder is in that table, not how long it held.
+#[test]
+fn a_row_of_waits_alone_says_of_nobody_that_he_held_the_gil() {
+    let slow = spent(State::GilWait, 300);
+    let mut row = wait(&slow, State::GilWait, 10, 300);
+    (row.holder_tid, row.holder_thread) = (4113, String::from("cruncher"));
+    blames_nobody(&Evidence { waits: vec![row], ..of(slow) });
+}
+
+#[test]
+fn collections_while_nobody_waited_for_them_do_not_explain_a_queue() {
+    let slow = request("/x", &shape(1, 1, [900, 400, 20]));
+    let gc_pauses = vec![pause(&slow, 4131, "job", 0, 1300)];
+    let findings = explain(&Evidence { gc_pauses, ..of(slow) }).unwrap().findings;
+    assert_eq!(
+        findings.iter().map(|f| f.kind).collect::<Vec<_>>(),
+        [Kind::AcceptQueue, Kind::Handoff]
+    );
+    assert!(findings.iter().all(|f| f.relation == Relation::Unknown && f.culprit.is_none()));
+}
+
+#[test]
+fn several_collectors_are_named_together() {
+    let mut evidence = collection();
+    let request = evidence.request.clone().unwrap();
+    evidence.gc_pauses =
+        vec![pause(&request, 4131, "report", 6, 1400), pause(&request, 4132, "sync", 1406, 1391)];
+    let finding = only(&evidence);
+    assert!(finding.text.starts_with("2 threads (report, sync) collected"), "{}", finding.text);
+    assert_eq!(finding.culprit.unwrap().tid, 0);
+}
+
+// ── locks ──────────────────────────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn who_puts_into_a_queue_held_no_lock() {
+    let mut evidence = held_lock();
+    let get = Frame {
+        kind: FrameKind::Native,
+        function: String::from("_queue_SimpleQueue_get_impl"),
+        file: String::new(),
+        line: 0,
+        module: String::from("_queue.cpython-311-x86_64-linux-gnu.so"),
+    };
+    let frames = &mut evidence.samples[0].stack.frames;
+    frames.insert(frames.len() - 1, get);
+    let finding = only(&evidence);
+    assert!(!finding.text.contains("held"), "{}", finding.text);
+    assert!(finding.text.contains("a condition that thread"), "{}", finding.text);
+}
+
+#[test]
+fn a_wait_that_its_time_limit_ended_has_no_holder() {
+    let mut evidence = held_lock();
+    evidence.waits[0].waker_tid = 0;
+    evidence.samples[0].stack = acquiring(&[
+        ("cart", "/srv/shop/cart.py", 17),
+        ("Condition.wait", "/usr/lib/python3.11/threading.py", 331),
+    ]);
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("for a condition, which no thread was seen to release"));
+}
+
+#[test]
+fn who_released_half_of_the_waits_is_not_blamed_for_all() {
+    let mut evidence = held_lock();
+    let half = 90 * MS;
+    evidence.waits[0].duration_ns = half;
+    let mut second = evidence.waits[0].clone();
+    second.start_time += half;
+    (second.waker_tid, second.waker_thread) = (0, String::new());
+    evidence.waits.push(second);
+    blames_nobody(&evidence);
+}
+
+// ── the CPU ────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Waits for a CPU, each with the thread that ran on it last.
+fn queued(waits: &[(u64, u32)]) -> Evidence {
+    let total = waits.iter().map(|(ms, _)| ms).sum();
+    let slow = spent(State::Runnable, total);
+    let mut evidence = of(slow.clone());
+    let mut from = 1;
+    for &(ms, tid) in waits {
+        let mut row = wait(&slow, State::Runnable, from, ms);
+        (row.holder_tid, row.holder_thread) = (tid, format!("job-{tid}"));
+        evidence.waits.push(row);
+        from += ms;
+    }
+    evidence
+}
+
+#[test]
+fn who_ran_last_in_a_long_wait_for_a_cpu_did_not_run_all_along() {
+    let slices = queued(&[(4, 9001); 20]);
+    assert_eq!(
+        only(&slices).relation,
+        Relation::Caused,
+        "one slice at a time, it is known who ran"
+    );
+    let finding = only(&queued(&[(40, 9001), (40, 9001)]));
+    assert_eq!(finding.relation, Relation::Coincided);
+    assert!(finding.text.contains("others may have before"), "{}", finding.text);
+}
+
+#[test]
+fn a_thread_of_a_run_queue_is_not_taken_for_one_of_the_process() {
+    let finding = only(&queued(&[(4, 9001); 20]));
+    assert_eq!(finding.culprit.unwrap().pid, 0);
+}
+
+// ── the queues ─────────────────────────────────────────────────────────────────────────────────────────
+
+/// A pool of which one thread is known, since it alone served lately.
+fn late_dispatch(busy_ms: u64) -> Evidence {
+    let slow = request("/x", &shape(1, 0, [0, 1000, 20]));
+    let before = request("/report", &shape(2, 0, [0, 0, busy_ms]));
+    Evidence { siblings: vec![before], ..of(slow) }
+}
+
+#[test]
+fn a_reader_that_was_free_before_it_read_shows_that_the_dispatcher_was_late() {
+    let finding = only(&late_dispatch(998));
+    assert_eq!(finding.relation, Relation::Caused, "{}", finding.text);
+    // Three quarters of the time busy; then nothing came to it.
+    blames_nobody(&late_dispatch(780));
+    let finding = blames_nobody(&late_dispatch(300));
+    assert!(!finding.advice.contains("--threads"), "{}", finding.advice);
+}
+
+#[test]
+fn an_acceptor_that_is_free_is_not_blamed_for_the_accept_queue() {
+    let mut slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    slow.accept_tid = 4102;
+    let mut polled = wait(&slow, State::PollWait, 0, 400);
+    polled.tid = 4102;
+    // It served, but for half of the time only.
+    let mut served = request("/slow", &shape(2, 0, [0, 0, 200]));
+    served.tid = 4102;
+    blames_nobody(&Evidence { waits: vec![polled], siblings: vec![served], ..of(slow) });
+}
+
+// ── sockets ────────────────────────────────────────────────────────────────────────────────────────────
+
+fn two_peers(state: State) -> Evidence {
+    let mut evidence = waited(state, 400);
+    evidence.waits[0].duration_ns = 200 * MS;
+    let mut other: Wait = evidence.waits[0].clone();
+    other.start_time += 200 * MS;
+    (other.local, other.peer) = (String::from("10.0.0.1:40002"), String::from("10.0.0.3:6379"));
+    evidence.waits.push(other);
+    evidence
+}
+
+#[test]
+fn of_two_peers_neither_is_blamed_for_both() {
+    for state in [State::NetRead, State::NetWrite, State::NetConnect] {
+        blames_nobody(&two_peers(state));
+    }
+}
+
+#[test]
+fn of_two_ways_neither_lost_it_all() {
+    let mut evidence = two_peers(State::NetRead);
+    let mut other = loss("rto", 210, 200);
+    (other.local, other.peer) = (String::from("10.0.0.1:40002"), String::from("10.0.0.3:6379"));
+    evidence.losses = vec![loss("rto", 10, 200), other];
+    assert_eq!(blames_nobody(&evidence).kind, Kind::Retransmission);
+}
+
+#[test]
+fn a_receiver_is_not_said_to_be_slow_to_answer() {
+    for (peer, state, words) in [
+        (PEER, State::NetWrite, "the peer 10.0.0.2:8001 was slow to take them"),
+        ("127.0.0.1:50112", State::NetWrite, "the client 127.0.0.1:50112 was slow to take them"),
+        ("127.0.0.1:50112", State::NetRead, "the client 127.0.0.1:50112 was slow to send"),
+    ] {
+        let mut evidence = waited(state, 400);
+        evidence.waits[0].peer = peer.to_owned();
+        let finding = only(&evidence);
+        assert!(finding.text.contains(words), "{}", finding.text);
+    }
+}
+
+/// Containers of many hosts have the same addresses.
+#[test]
+fn a_full_queue_of_the_same_address_on_another_host_is_no_proof() {
+    let mut evidence = full_queue();
+    evidence.listeners = vec![listener(PEER, 3, 0)];
+    assert_eq!(only(&evidence).relation, Relation::Caused, "it was accepted there");
+    evidence.accepts.clear();
+    let finding = only(&evidence);
+    assert_eq!((finding.kind, finding.relation), (Kind::AcceptQueueFull, Relation::Coincided));
+    assert_eq!(finding.culprit.unwrap().pid, 0);
+}
+
+// ── storage, sleep, children ───────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn what_the_handler_asked_for_has_no_culprit() {
+    for state in [
+        State::DiskIo,
+        State::PageFault,
+        State::Sleep,
+        State::ChildWait,
+        State::PipeIpc,
+        State::PollWait,
+        State::Other,
+    ] {
+        let slow = spent(state, 400);
+        let row = wait(&slow, state, 10, 400);
+        assert_eq!(only(&Evidence { waits: vec![row], ..of(slow) }).culprit, None, "{state:?}");
+    }
+}
+
+// ── event loops ────────────────────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn many_iterations_are_not_the_longest_ones_fault() {
+    let mut evidence = stalled_loop();
+    let stall = evidence.stalls.remove(0);
+    let part = |n: u64| {
+        let mut part = LoopStall {
+            start_time: stall.start_time + n * 120 * MS,
+            duration_ns: 120 * MS,
+            ..stall.clone()
+        };
+        part.ledger = underspan_model::Ledger::default();
+        part.ledger[State::Sleep] = 120 * MS;
+        part
+    };
+    evidence.stalls = (0..4).map(part).collect();
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("4 iterations took long"), "{}", finding.text);
+    assert_eq!((finding.pattern, finding.evidence_rows), ("", 4));
+}
+
+#[test]
+fn an_iteration_that_did_several_things_is_no_blocking_call() {
+    let mut evidence = stalled_loop();
+    let ledger = &mut evidence.stalls[0].ledger;
+    *ledger = underspan_model::Ledger::default();
+    ledger[State::Sleep] = 180 * MS;
+    ledger[State::Runnable] = 160 * MS;
+    ledger[State::Running] = 140 * MS;
+    assert_eq!(blames_nobody(&evidence).pattern, "");
+}
