@@ -42,8 +42,8 @@ pub use record::{
 };
 pub use rows::Rows;
 pub use session::{
-    Error, GcTarget, LostCount, OFF_CPU_PERIOD, ON_CPU_HZ, Options, ProbedBinary, Session,
-    UnwindStats,
+    Error, GcTarget, LostCount, OFF_CPU_PERIOD, ON_CPU_HZ, OngoingStacks, Options, ProbedBinary,
+    Session, UnwindStats,
 };
 
 use underspan_store::Component;
@@ -124,8 +124,8 @@ pub trait Decoder {
     ) {
     }
 
-    /// The stack of a wait that goes on was read from outside. Its part in the kernel was told before, by
-    /// an event.
+    /// The Python part of the stack of a wait that goes on was read from outside. The rest was told before,
+    /// by an event.
     fn ongoing(
         &mut self,
         _wait: &offcpu::OngoingWait,

@@ -119,7 +119,7 @@ impl Agent {
         // Named pids and a tree are found without being told of every program that starts.
         let discover = selection.pids.is_empty() && selection.root.is_none();
         let is_beside = selection.root.is_some();
-        let session = Session::open(&underspan_trackers::Options {
+        let mut session = Session::open(&underspan_trackers::Options {
             wait_threshold: options.wait_threshold,
             off_cpu_period: options.off_cpu_period,
             on_cpu_hz: options.on_cpu_hz,
@@ -141,13 +141,14 @@ impl Agent {
         }
         let bpf_stats = if options.measure_bpf { Some(BpfStats::enable()?) } else { None };
 
+        let stacks = session.take_ongoing();
         Ok(Agent {
             session,
             netstack,
             processes: Processes::new(Selector::new(selection)),
             namer: Namer::new(options.host, options.metrics.clone())?,
             goroutines: Goroutines::new(options.goroutine_hz),
-            ongoing: Ongoing::new(options.ongoing_threshold),
+            ongoing: Ongoing::new(options.ongoing_threshold, stacks),
             host: Host::default(),
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
@@ -274,6 +275,8 @@ impl Agent {
                 step.by_ns / 1_000_000
             );
         }
+        // Before the ring is drained: there is the rest of these stacks.
+        let ongoing = self.ongoing.read();
         let Agent { session, decoders, namer, rows, malformed, shedding, shed, .. } = self;
         let mut events = Vec::new();
         self.events += session.drain(timeout, |record| {
@@ -314,7 +317,7 @@ impl Agent {
         for decoder in &mut self.decoders {
             decoder.tick(now, &mut self.namer, &mut self.rows);
         }
-        self.write_ongoing(now);
+        self.write_ongoing(ongoing, now);
         for event in events {
             if matches!(event.kind, LifecycleKind::ProcessExec | LifecycleKind::ProcessExit) {
                 self.ongoing.forget(event.pid);
@@ -325,8 +328,8 @@ impl Agent {
     }
 
     /// Rows of waits that still went on at `now`, and were read.
-    fn write_ongoing(&mut self, now: u64) {
-        for read in self.ongoing.read() {
+    fn write_ongoing(&mut self, waits: Vec<OngoingWait>, now: u64) {
+        for read in waits {
             // What was read of a thread that has moved meanwhile may be anything.
             let thread = self.session.thread(read.thread.tid);
             if thread.is_some_and(|thread| thread.sleeps_on_since(&read.thread)) {
@@ -359,12 +362,7 @@ impl Agent {
             decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
         }
         let long = self.ongoing.look(&threads, now);
-        // The kernel's part comes by the ring, before the rest.
-        let tids: Vec<_> = long.iter().map(|thread| thread.tid).collect();
-        match self.session.tell_ongoing(&tids) {
-            Ok(()) => self.ongoing.ask(&long, now),
-            Err(error) => tracing::warn!("{error}"),
-        }
+        self.ongoing.ask(&long, now);
         self.read_netstack(now)?;
         for pid in self.processes.take_changed() {
             self.namer.stacks().watched(pid);

@@ -1,8 +1,8 @@
 //! Where threads stand whose wait is not over: their memory is read from outside, on a thread of its own.
 //!
 //! ```text
-//!  ledgers, once a second ─ look() ─▶ kernel's part, by BPF ─▶ ring ─────────────┐
-//!                             └─────▶ thread "ongoing": Python's frames ─ read() ─┴▶ has it moved? ─▶ row
+//!  ledgers, once a second ─ look(), ask() ─▶ thread "ongoing" ─▶ kernel and native, by BPF ─▶ ring ─┐
+//!                                                 └─▶ Python's frames ─▶ read() ────────────────────┴▶ has it moved? ─▶ row
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use underspan_cpython::code::CodeReader;
 use underspan_cpython::{InspectError, Inspector, Interpreter};
 use underspan_model::{StackEnd, State};
-use underspan_trackers::ThreadSnapshot;
 use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::stack::PythonFrame;
+use underspan_trackers::{OngoingStacks, ThreadSnapshot};
 
 /// Threads that are being read at the same time, at the most. The others' turn comes later.
 const AT_ONCE: usize = 64;
@@ -40,6 +40,8 @@ pub(crate) struct Ongoing {
     asked: HashMap<u32, (u64, u64)>,
     /// Asked for and not read yet.
     waiting: usize,
+    /// Until there is a reader, which takes it.
+    stacks: Option<OngoingStacks>,
     reader: Option<Reader>,
 }
 
@@ -51,19 +53,20 @@ struct Reader {
 
 /// What the thread is told.
 enum Command {
-    Read(Box<ThreadSnapshot>),
+    Read(Vec<ThreadSnapshot>),
     /// A process ended, or runs another program.
     Forget(u32),
 }
 
 impl Ongoing {
-    /// Of waits at least this long; zero: of none.
-    pub(crate) fn new(threshold: Duration) -> Self {
+    /// Of waits at least this long; zero: of none. Without `stacks` only Python's frames are read.
+    pub(crate) fn new(threshold: Duration, stacks: Option<OngoingStacks>) -> Self {
         let ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
         Ongoing {
             threshold: (ns > 0).then_some(ns),
             asked: HashMap::new(),
             waiting: 0,
+            stacks,
             reader: None,
         }
     }
@@ -98,17 +101,17 @@ impl Ongoing {
             return;
         }
         if self.reader.is_none() {
-            self.reader = Reader::start();
+            self.reader = Reader::start(self.stacks.take());
         }
         let Some(reader) = &self.reader else { return };
-        for thread in threads {
-            if let Some((_, since)) = thread.waits()
-                && reader.commands.send(Command::Read(Box::new((*thread).clone()))).is_ok()
-            {
-                self.asked.insert(thread.tid, (since, now));
-                self.waiting += 1;
-            }
+        let read = threads.iter().map(|thread| (*thread).clone()).collect();
+        if reader.commands.send(Command::Read(read)).is_err() {
+            return;
         }
+        self.waiting += threads.len();
+        let asked =
+            threads.iter().filter_map(|thread| Some((thread.tid, (thread.waits()?.1, now))));
+        self.asked.extend(asked);
     }
 
     /// A process ended, or runs another program.
@@ -128,14 +131,14 @@ impl Ongoing {
 }
 
 impl Reader {
-    fn start() -> Option<Self> {
+    fn start(stacks: Option<OngoingStacks>) -> Option<Self> {
         let (commands, inbox) = mpsc::channel();
         let (outbox, read) = mpsc::channel();
         let body = move || {
             if let Err(error) = lower_priority() {
                 tracing::debug!("waits that go on are read at ordinary priority: {error}");
             }
-            run(&inbox, &outbox);
+            run(stacks.as_ref(), &inbox, &outbox);
         };
         match thread::Builder::new().name("ongoing".into()).spawn(body) {
             Ok(_) => Some(Reader { commands, read }),
@@ -157,7 +160,7 @@ fn lower_priority() -> io::Result<()> {
 }
 
 /// Until nobody commands any more.
-fn run(inbox: &Receiver<Command>, outbox: &Sender<OngoingWait>) {
+fn run(stacks: Option<&OngoingStacks>, inbox: &Receiver<Command>, outbox: &Sender<OngoingWait>) {
     let mut pythons = Pythons::new();
     let mut todo = VecDeque::new();
     let mut next = Instant::now();
@@ -168,31 +171,33 @@ fn run(inbox: &Receiver<Command>, outbox: &Sender<OngoingWait>) {
             inbox.recv_timeout(next.saturating_duration_since(Instant::now()))
         };
         match command {
-            Ok(Command::Read(thread)) => todo.push_back(*thread),
+            Ok(Command::Read(threads)) => {
+                let began = Instant::now();
+                let tids: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
+                if let Some(Err(error)) = stacks.map(|stacks| stacks.tell(&tids)) {
+                    tracing::warn!("{error}");
+                }
+                todo.extend(threads);
+                next = next.max(rested(began));
+            }
             Ok(Command::Forget(pid)) => pythons.forget(pid),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let Some(thread) = todo.pop_front() else { continue };
                 let began = Instant::now();
                 let (python, python_end) = pythons.frames(&thread);
-                // Python's frames are a whole stack; without any there is nothing in user mode.
-                let native_end =
-                    if python.is_empty() { StackEnd::Missed } else { StackEnd::Absent };
-                let read = OngoingWait {
-                    thread,
-                    seen: 0,
-                    native: Vec::new(),
-                    native_end,
-                    python,
-                    python_end,
-                };
-                if outbox.send(read).is_err() {
+                if outbox.send(OngoingWait { thread, seen: 0, python, python_end }).is_err() {
                     return;
                 }
-                next = Instant::now() + (began.elapsed() * REST).min(LONGEST_REST);
+                next = rested(began);
             }
         }
     }
+}
+
+/// When work that `began` then and is done now has been rested from.
+fn rested(began: Instant) -> Instant {
+    Instant::now() + (began.elapsed() * REST).min(LONGEST_REST)
 }
 
 /// What processes run.
@@ -311,7 +316,7 @@ mod tests {
 
     #[test]
     fn each_long_wait_is_asked_for_once() {
-        let mut ongoing = Ongoing::new(Duration::from_secs(1));
+        let mut ongoing = Ongoing::new(Duration::from_secs(1), None);
         let mut threads = vec![
             thread(10, State::LockWait, 4 * SECOND),
             thread(11, State::LockWait, 9 * SECOND + 1),
@@ -334,7 +339,7 @@ mod tests {
 
     #[test]
     fn requests_come_first_and_locks_next() {
-        let mut ongoing = Ongoing::new(Duration::from_secs(1));
+        let mut ongoing = Ongoing::new(Duration::from_secs(1), None);
         let serving = ThreadSnapshot { in_request: true, ..thread(4, State::NetRead, 3 * SECOND) };
         let mut threads = vec![
             thread(1, State::PollWait, SECOND),
@@ -352,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_runs_no_python_has_no_frames_of_it() {
-        let mut ongoing = Ongoing::new(Duration::from_secs(1));
+        let mut ongoing = Ongoing::new(Duration::from_secs(1), None);
         let sleeper = thread(std::process::id(), State::Sleep, SECOND);
         ongoing.ask(&[&sleeper], 9 * SECOND);
         let read = loop {
@@ -368,7 +373,7 @@ mod tests {
 
     #[test]
     fn none_below_no_threshold() {
-        let mut ongoing = Ongoing::new(Duration::ZERO);
+        let mut ongoing = Ongoing::new(Duration::ZERO, None);
         assert!(ongoing.look(&[thread(1, State::LockWait, 1)], 9 * SECOND).is_empty());
     }
 }

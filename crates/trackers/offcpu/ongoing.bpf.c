@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Where in the kernel threads sleep whose wait is not over. User space says which, runs this, and reads the
- * rest of their stacks from outside.
+ * Where threads stand whose wait is not over, in the kernel and in native code. User space says which, runs
+ * this, and reads the rest of their stacks, Python's, from outside.
  */
+#define UNDERSPAN_WALKS_OTHERS
 #include "offcpu.bpf.h"
 
 /* Threads that user space asks about. */
@@ -13,7 +14,8 @@ struct {
 	__type(value, __u8);
 } ongoing SEC(".maps");
 
-SEC("iter/task")
+/* It may sleep: what is read of another process may have to be brought into memory first. */
+SEC("iter.s/task")
 int offcpu_ongoing(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
@@ -35,10 +37,8 @@ int offcpu_ongoing(struct bpf_iter__task *ctx)
 	if (!s)
 		return 0;
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	s->e.sequence = regs->ip;
-	s->e.oldest = regs->sp;
-	s->e.lock = regs->bp;
 	stack_kernel(s, task);
+	s->e.native_end = walk_native(s, task, regs);
 	stack_send(s, EVENT_STACK, TRACKER_OFFCPU);
 	return 0;
 }

@@ -9,7 +9,7 @@ use crate::rows::{columns, span_row};
 use crate::stack::{Ends, PythonFrame, RawStack};
 use crate::{Context, Rows, Thread};
 
-/// So long, in nanoseconds, the kernel's part of a stack waits for the rest.
+/// So long, in nanoseconds, what the kernel told of a stack waits for Python's part.
 const PATIENCE: u64 = 60_000_000_000;
 
 const COLUMNS: [&str; 7] =
@@ -26,17 +26,13 @@ pub struct OngoingWait {
     pub thread: ThreadSnapshot,
     /// When it still waited after that, monotonic.
     pub seen: u64,
-    /// Its native frames, innermost first.
-    pub native: Vec<u64>,
     /// Its Python frames, innermost first.
     pub python: Vec<PythonFrame>,
-    /// Why the walk of the native frames ended,
-    pub native_end: StackEnd,
-    /// and that of the Python frames.
+    /// Why the walk of these ended.
     pub python_end: StackEnd,
 }
 
-/// Where in the kernel threads sleep.
+/// Where in the kernel and in native code threads sleep.
 #[derive(Debug)]
 pub(super) struct Asleep {
     columns: Vec<String>,
@@ -63,15 +59,18 @@ impl Asleep {
         let Some((state, since)) = thread.waits() else { return };
         let told = self.told.remove(&thread.tid);
         // One of an earlier wait is another stack.
-        let kernel = told.filter(|(time, _)| *time >= since).map(|(_, stack)| stack);
-        let kernel_end = kernel.as_ref().map_or(StackEnd::Missed, |stack| stack.ends.kernel);
-        let stack = context.stack(RawStack {
+        let told = told.filter(|(time, _)| *time >= since).map(|(_, stack)| stack);
+        // Python's frames are a whole stack; without any there is nothing in user mode.
+        let native = if wait.python.is_empty() { StackEnd::Missed } else { StackEnd::Absent };
+        let told = told.unwrap_or_else(|| RawStack {
             pid: thread.pid,
-            kernel: kernel.map(|stack| stack.kernel).unwrap_or_default(),
-            native: wait.native.clone(),
-            python: wait.python.clone(),
-            ends: Ends { kernel: kernel_end, native: wait.native_end, python: wait.python_end },
+            kernel: Vec::new(),
+            native: Vec::new(),
+            python: Vec::new(),
+            ends: Ends { kernel: StackEnd::Missed, native, python: StackEnd::Absent },
         });
+        let ends = Ends { python: wait.python_end, ..told.ends };
+        let stack = context.stack(RawStack { python: wait.python.clone(), ends, ..told });
         let lock = if state == State::LockWait { thread.futex } else { 0 };
         let holder = match thread.gil_holder {
             0 => Thread::default(),

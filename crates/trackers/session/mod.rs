@@ -35,7 +35,7 @@ use collections::GcKey;
 use entries::entries;
 use error::Result;
 use load::{attach_all, load};
-use ongoing::Ongoing;
+pub use ongoing::OngoingStacks;
 use sampling::Sampling;
 pub use unwind::UnwindStats;
 use unwind::Unwinding;
@@ -140,7 +140,7 @@ pub struct Session {
     adopt_sockets: Link,
     adopt_connections: Link,
     listeners: Link,
-    ongoing: Option<Ongoing>,
+    ongoing: Option<OngoingStacks>,
     unwind_megabytes: u32,
     unwinding: Option<Unwinding>,
     object: Object,
@@ -168,7 +168,7 @@ impl Session {
         let adopt_sockets = over_files("tcp_adopt")?;
         let adopt_connections = over_files("request_adopt")?;
         let listeners = sockets::listeners(&object)?;
-        let ongoing = Ongoing::open(&object, &refused)?;
+        let ongoing = OngoingStacks::open(&object, &refused)?;
 
         let queue = Rc::new(RefCell::new(Queue::default()));
         let mut builder = RingBufferBuilder::new();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Walks the native frames of the current thread, by unwind tables and, where there are none, frame
- * pointers. See native.h for how tables are laid out.
+ * Walks the native frames of a thread, by unwind tables and, where there are none, frame pointers. See
+ * native.h for how tables are laid out.
  *
  * Loops over frames are bpf_loop(): verifiers before Linux 6.4 take no other long loop.
  */
@@ -76,8 +76,17 @@ STACKS struct {
 	__type(value, struct unwind_memory);
 } unwind_memory SEC(".maps");
 
+/* Whose stack is walked: the current thread's; or another one's that sleeps, by a program that may sleep
+ * itself and says so before it includes this. */
+#ifdef UNDERSPAN_WALKS_OTHERS
+#define read_thread(task, to, size, from) bpf_copy_from_user_task(to, size, (void *)(from), task, 0)
+#else
+#define read_thread(task, to, size, from) bpf_probe_read_user(to, size, (void *)(from))
+#endif
+
 struct native_context {
 	struct stack_scratch *s;
+	struct task_struct *task;
 	struct pt_regs *regs;
 	struct unwind_memory *memory;
 };
@@ -248,23 +257,24 @@ static __always_inline __u64 user_register(struct pt_regs *regs, __u32 number)
 }
 
 /* Reading the process's memory costs the same for 8 bytes as for 512. */
-static __noinline bool read_window(struct native_walk *w, __u64 address)
+static __noinline bool read_window(struct native_walk *w, struct task_struct *task, __u64 address)
 {
 	w->window = address;
-	if (!bpf_probe_read_user(w->stack, sizeof(w->stack), (void *)address))
+	if (!read_thread(task, w->stack, sizeof(w->stack), address))
 		return true;
 	/* The stack may end within. */
 	w->window = 0;
-	return !bpf_probe_read_user(w->stack, sizeof(w->stack[0]), (void *)address);
+	return !read_thread(task, w->stack, sizeof(w->stack[0]), address);
 }
 
 /* A word of the stack. Those of one frame are asked for in the order of their addresses. */
-static __always_inline bool stack_word(struct native_walk *w, __u64 *word, __u64 address)
+static __always_inline bool stack_word(const struct native_context *c, __u64 *word, __u64 address)
 {
+	struct native_walk *w = &c->s->native;
 	__u64 into = address - w->window;
 
 	if (into >= sizeof(w->stack) || into % sizeof(__u64)) {
-		if (!read_window(w, address))
+		if (!read_window(w, c->task, address))
 			return false;
 		into = 0;
 	}
@@ -308,11 +318,13 @@ static __always_inline void follow_bp(struct stack_again *now, const struct nati
 /* The interrupted registers, as the kernel put them on the stack: rbp, rbx, rdx, rax, rcx, rsp, rip. */
 #define SIGCONTEXT_RBP 120
 
-static __always_inline int leave_signal(struct native_walk *w, struct stack_again *now)
+static __always_inline int leave_signal(const struct native_context *c)
 {
+	struct stack_again *now = &c->memory->now;
+	struct native_walk *w = &c->s->native;
 	__u64 saved[7];
 
-	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + SIGCONTEXT_RBP)))
+	if (read_thread(c->task, saved, sizeof(saved), w->sp + SIGCONTEXT_RBP))
 		return STACK_UNREADABLE;
 	w->bp = saved[0];
 	w->bp_known = 1;
@@ -327,13 +339,15 @@ static __always_inline int leave_signal(struct native_walk *w, struct stack_agai
 #define RT_SIGRETURN 0x0f0000000fc0c748ULL
 
 /* rbp points to the caller's rbp, and above it lies the return address. */
-static __always_inline int leave_by_frame_pointer(struct native_walk *w, struct stack_again *now)
+static __always_inline int leave_by_frame_pointer(const struct native_context *c)
 {
+	struct stack_again *now = &c->memory->now;
+	struct native_walk *w = &c->s->native;
 	__u64 frame = w->bp;
 
 	if (!frame)
 		return STACK_COMPLETE; /* so the ABI marks the outermost frame */
-	if (frame % 8 || !stack_word(w, &w->bp, frame) || !stack_word(w, &w->pc, frame + 8))
+	if (frame % 8 || !stack_word(c, &w->bp, frame) || !stack_word(c, &w->pc, frame + 8))
 		return STACK_NO_TABLE;
 	follow_bp(now, w, frame);
 	follow(now, frame + 8, w->pc);
@@ -344,15 +358,16 @@ static __always_inline int leave_by_frame_pointer(struct native_walk *w, struct 
 }
 
 /* There is no rule: is this where a signal handler returns to, or is rbp a frame pointer? */
-static __always_inline int leave_unknown(struct native_walk *w, struct stack_again *now)
+static __always_inline int leave_unknown(const struct native_context *c)
 {
+	struct native_walk *w = &c->s->native;
 	__u64 code;
 
-	if (!bpf_probe_read_user(&code, sizeof(code), (void *)w->pc) && code == RT_SIGRETURN)
-		return leave_signal(w, now);
+	if (!read_thread(c->task, &code, sizeof(code), w->pc) && code == RT_SIGRETURN)
+		return leave_signal(c);
 	if (!w->bp_known || (w->bp && w->bp < w->sp))
 		return STACK_NO_TABLE;
-	return leave_by_frame_pointer(w, now);
+	return leave_by_frame_pointer(c);
 }
 
 /* Fields of unwind_row.words where there are two. */
@@ -367,9 +382,10 @@ static __always_inline __u32 low_bits(__u16 words)
 }
 
 /* Out of one frame, into its caller's. */
-static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *regs, struct stack_again *now,
-				       struct unwind_rule rule, bool innermost)
+static __always_inline int leave_frame(const struct native_context *c, struct unwind_rule rule, bool innermost)
 {
+	struct stack_again *now = &c->memory->now;
+	struct native_walk *w = &c->s->native;
 	__u64 cfa, at;
 
 	switch (rule.cfa) {
@@ -384,7 +400,7 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 		break;
 	case UNWIND_AT_RSP:
 		at = w->sp + high_words(rule.words);
-		if (!stack_word(w, &cfa, at))
+		if (!stack_word(c, &cfa, at))
 			return STACK_UNREADABLE;
 		follow(now, at, cfa);
 		cfa += low_bits(rule.words) * 8;
@@ -393,7 +409,7 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 		if (!w->bp_known)
 			return STACK_NO_RULE;
 		at = w->bp + high_words(rule.words);
-		if (!stack_word(w, &cfa, at))
+		if (!stack_word(c, &cfa, at))
 			return STACK_UNREADABLE;
 		follow_bp(now, w, w->bp);
 		follow(now, at, cfa);
@@ -402,20 +418,20 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 	case UNWIND_REGISTER:
 		if (!innermost)
 			return STACK_NO_RULE;
-		cfa = user_register(regs, low_bits(rule.words)) + high_words(rule.words);
+		cfa = user_register(c->regs, low_bits(rule.words)) + high_words(rule.words);
 		now->followed = NOT_AGAIN;
 		break;
 	case UNWIND_PLT:
 		cfa = w->sp + ((w->pc & 15) >= rule.words ? 16 : 8);
 		break;
 	case UNWIND_FRAME_POINTER:
-		return w->bp_known ? leave_by_frame_pointer(w, now) : STACK_NO_RULE;
+		return w->bp_known ? leave_by_frame_pointer(c) : STACK_NO_RULE;
 	case UNWIND_END:
 		return STACK_COMPLETE;
 	case UNWIND_SIGNAL:
-		return leave_signal(w, now);
+		return leave_signal(c);
 	case UNWIND_GAP:
-		return leave_unknown(w, now);
+		return leave_unknown(c);
 	default:
 		return STACK_NO_RULE;
 	}
@@ -423,18 +439,18 @@ static __always_inline int leave_frame(struct native_walk *w, struct pt_regs *re
 		return STACK_INCONSISTENT;
 	if (rule.rbp == UNWIND_RBP_AT_CFA) {
 		w->bp_at = cfa + rule.rbp_words * 8;
-		if (!stack_word(w, &w->bp, w->bp_at))
+		if (!stack_word(c, &w->bp, w->bp_at))
 			return STACK_UNREADABLE;
 		w->bp_known = 1;
 	} else if (rule.rbp == UNWIND_RBP_AT_RBP && w->bp_known) {
 		follow_bp(now, w, w->bp);
 		w->bp_at = w->bp + rule.rbp_words * 8;
-		if (!stack_word(w, &w->bp, w->bp_at))
+		if (!stack_word(c, &w->bp, w->bp_at))
 			return STACK_UNREADABLE;
 	} else if (rule.rbp != UNWIND_RBP_SAME) {
 		w->bp_known = 0;
 	}
-	if (!stack_word(w, &w->pc, cfa - 8))
+	if (!stack_word(c, &w->pc, cfa - 8))
 		return STACK_UNREADABLE;
 	follow(now, cfa - 8, w->pc);
 	w->sp = cfa;
@@ -465,7 +481,7 @@ static long native_frame(__u32 index, struct native_context *c)
 	if (end == STACK_NO_MAPPING)
 		unwind_is_stale(s->e.h.tgid, pc);
 	if (end == GO_ON)
-		end = leave_frame(w, c->regs, &c->memory->now, rule, index == 0);
+		end = leave_frame(c, rule, index == 0);
 	if (end == GO_ON)
 		return 0;
 	w->end = end;
@@ -473,9 +489,9 @@ static long native_frame(__u32 index, struct native_context *c)
 }
 
 /*
- * In: `task` is the current thread, `regs` are the registers with which it left user mode (all of
- * them are there, after a system call as after an interrupt). `s->e.h.tgid` is its process. Preemption
- * is off and page faults are not taken: memory is read with bpf_probe_read_user().
+ * In: `task` is whose stack is walked, `regs` are the registers with which it left user mode (all of them
+ * are there, after a system call as after an interrupt). `s->e.h.tgid` is its process. Of the current thread
+ * memory is read with preemption off and without page faults, by bpf_probe_read_user().
  *
  * Out: each frame's address by stack_push(), innermost first: regs->ip, then return addresses; how many
  * in s->e.native_frames, NATIVE_FRAMES at the most. Returns why it ended.
@@ -483,7 +499,7 @@ static long native_frame(__u32 index, struct native_context *c)
 static __always_inline enum stack_end walk_native(struct stack_scratch *s, struct task_struct *task,
 						  struct pt_regs *regs)
 {
-	struct native_context c = { .s = s, .regs = regs };
+	struct native_context c = { .s = s, .task = task, .regs = regs };
 	struct native_walk *w = &s->native;
 	struct unwind_process *p;
 	__u32 tgid = s->e.h.tgid, moment = s->e.moment;

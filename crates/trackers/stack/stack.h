@@ -42,7 +42,7 @@ enum stack_moment {
 	STACK_ON_CPU,	    /* the thread's, by the sampling clock */
 	STACK_IN_ITERATION, /* the thread's, within a stalled iteration of its event loop */
 	STACK_ASLEEP,	    /* the kernel's part of it, of a thread that is about to go on */
-	STACK_ONGOING,	    /* the kernel's part of it, of a thread that sleeps on */
+	STACK_ONGOING,	    /* of a thread that sleeps on; not Python's part */
 	STACK_MOMENTS,
 };
 
@@ -59,12 +59,9 @@ struct python_frame {
 struct stack_event {
 	struct event_header h; /* time: when the stack was taken */
 	__u64 sequence;	       /* AFTER_WAIT: of the newest off_cpu_event that it belongs to.
-				  OF_WAKER: (tid << 32 | low half of the sleeper's sequence).
-				  ONGOING: the instruction pointer in user mode */
-	__u64 oldest;	       /* AFTER_WAIT: of the oldest; all in between had their wait in the kernel too.
-				  ONGOING: the stack pointer in user mode */
-	__u64 lock;	       /* AFTER_WAIT: for a futex on the thread's own stack, the word before it.
-				  ONGOING: rbp in user mode */
+				  OF_WAKER: (tid << 32 | low half of the sleeper's sequence) */
+	__u64 oldest;	       /* AFTER_WAIT: of the oldest; all in between had their wait in the kernel too */
+	__u64 lock;	       /* AFTER_WAIT: for a futex on the thread's own stack, the word before it */
 	__u64 instructions;    /* ON_CPU: counters since the last sample on this CPU; */
 	__u64 cycles;	       /* all of them ~0: there is no PMU */
 	__u64 cache_misses;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use underspan_cpython::code::CodeReader;
 use underspan_cpython::{Inspector, Interpreter};
 use underspan_model::StackEnd;
-use underspan_trackers::ThreadSnapshot;
 use underspan_trackers::offcpu::OngoingWait;
-use underspan_trackers::stack::PythonFrame;
+use underspan_trackers::stack::{PythonFrame, PythonLayout};
+use underspan_trackers::{ProcessConfig, ThreadSnapshot};
 
 use crate::off_cpu::kernel_function;
 use crate::python_stacks::common::trees::{self, Told};
@@ -37,14 +37,7 @@ fn look(watcher: &mut Watcher, python: &Interpreter, thread: ThreadSnapshot) -> 
     let python_end = if found.is_cut { StackEnd::TooDeep } else { StackEnd::Complete };
     let python = found.frames.into_iter().map(frame).collect();
     now.sleeps_on_since(&thread).then(|| {
-        watcher.ongoing(&OngoingWait {
-            thread,
-            seen,
-            native: Vec::new(),
-            python,
-            native_end: StackEnd::Missed,
-            python_end,
-        });
+        watcher.ongoing(&OngoingWait { thread, seen, python, python_end });
     })
 }
 
@@ -67,7 +60,7 @@ fn every_thread_is_seen(python: &Python) {
 
     let futex = kernel_function("__x64_sys_futex");
     let tids: Vec<_> = told.keys().copied().collect();
-    watcher.session.tell_ongoing(&tids).unwrap();
+    watcher.session.take_ongoing().unwrap().tell(&tids).unwrap();
     watcher.drain();
     for (tid, told) in &told {
         let thread = watcher.session.thread(*tid).unwrap();
@@ -116,9 +109,13 @@ sys.stdin.readline()
 fn when_it_is_over_it_is_a_sample_like_any_other() {
     let python = interpreters().pop().unwrap();
     let mut watcher = Watcher::new();
+    watcher.session.start_unwinding().expect("unwinding starts");
     let mut program = Program::start(&python, HELD);
     let interpreter = eventually("Python", || Inspector::new().inspect(program.pid()).ok());
-    watcher.watch(program.pid() as u32);
+    let layout = interpreter.frames.as_ref().map(PythonLayout::from).unwrap();
+    let config = ProcessConfig { python: layout, ..ProcessConfig::default() };
+    watcher.session.watch(program.pid() as u32, config).unwrap();
+    eventually("mappings", || (watcher.session.unwind_stats().processes > 0).then_some(()));
     let tid: u32 = program.ask("").parse().unwrap();
     let asleep = |watcher: &Watcher| {
         let thread = watcher.session.thread(tid)?;
@@ -126,7 +123,7 @@ fn when_it_is_over_it_is_a_sample_like_any_other() {
     };
     let thread = eventually("a long wait", || asleep(&watcher));
     let (_, since) = thread.waits().unwrap();
-    watcher.session.tell_ongoing(&[tid]).unwrap();
+    watcher.session.take_ongoing().unwrap().tell(&[tid]).unwrap();
     watcher.drain();
     look(&mut watcher, &interpreter, thread.clone()).expect("it sleeps");
     // What is read of a thread that has moved is not believed.
@@ -141,6 +138,11 @@ fn when_it_is_over_it_is_a_sample_like_any_other() {
     let [row] = ongoing.as_slice() else { panic!("{ongoing:?}") };
     assert_eq!(row.u64("start_time"), since, "the same wait");
     assert!(row.u64("duration_ns") < ended.u64("duration_ns"));
+    // What was seen from outside is what the thread itself told when it went on.
+    let (before, after) = (watcher.stack_of(row).unwrap(), watcher.stack_of(&ended).unwrap());
+    assert_eq!(before, after);
+    let complete = [before.ends.kernel, before.ends.native, before.ends.python];
+    assert_eq!(complete, [StackEnd::Complete; 3], "{before:x?}");
     watcher.row("thread_states", |row| row.u64("tid") == u64::from(tid));
     // Once: the ledger has the wait, and its samples sum to that.
     let waited = watcher.rows_of("off_cpu", tid);

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use underspan_model::StackEnd;
+use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::stack::RawStack;
-use underspan_trackers::{ALL, Decoder, Options, ProcessConfig, Rows, Session};
+use underspan_trackers::{ALL, Decoder, OngoingStacks, Options, ProcessConfig, Rows, Session};
 
 use crate::support::{FakeContext, Row, decode};
 
@@ -17,6 +19,7 @@ fn turn() -> MutexGuard<'static, ()> {
 
 pub(crate) struct Sampler {
     pub(crate) session: Session,
+    asleep: OngoingStacks,
     decoders: Vec<Box<dyn Decoder>>,
     context: FakeContext,
     rows: Vec<Row>,
@@ -33,6 +36,7 @@ impl Sampler {
             .unwrap_or_else(|error| panic!("these tests load BPF programs and need root: {error}"));
         session.start_unwinding().expect("a thread");
         Sampler {
+            asleep: session.take_ongoing().expect("this kernel takes stacks of threads that sleep"),
             session,
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             context: FakeContext { offset: 0, ..FakeContext::new() },
@@ -59,6 +63,11 @@ impl Sampler {
     }
 
     pub(crate) fn drain(&mut self) {
+        self.drain_at(u64::MAX / 2);
+    }
+
+    /// Whatever is waited for longer than up to `now` is given up.
+    fn drain_at(&mut self, now: u64) {
         let mut records = Vec::new();
         self.session
             .drain(Duration::ZERO, |record| records.push(record.to_vec()))
@@ -70,9 +79,34 @@ impl Sampler {
             }
         }
         for decoder in &mut self.decoders {
-            decoder.tick(u64::MAX / 2, &mut self.context, &mut rows);
+            decoder.tick(now, &mut self.context, &mut rows);
         }
         self.rows.extend(decode(&mut rows));
+    }
+
+    /// The stack of a thread whose wait goes on, once it sleeps.
+    pub(crate) fn asleep(&mut self, tid: u32) -> RawStack {
+        let start = Instant::now();
+        let thread = loop {
+            let thread = self.session.thread(tid);
+            if let Some(thread) = thread.filter(|thread| thread.waits().is_some()) {
+                break thread;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not sleep");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        self.begin();
+        self.asleep.tell(&[tid]).expect("the iterator runs");
+        self.drain_at(thread.since);
+        let (python, python_end) = (Vec::new(), StackEnd::Absent);
+        let wait = OngoingWait { seen: thread.since + 1, thread, python, python_end };
+        let mut rows = Rows::default();
+        for decoder in &mut self.decoders {
+            decoder.ongoing(&wait, &mut self.context, &mut rows);
+        }
+        let rows = decode(&mut rows);
+        let [row] = rows.as_slice() else { panic!("{rows:?}") };
+        self.context.stacks[row.u64("stack_id") as usize - 1].clone()
     }
 
     /// The native stacks of a thread's waits, and how often each was seen. A wait whose end the kernel

@@ -48,24 +48,41 @@ fn trees() -> PathBuf {
     program::c("trees", "trees.c", &[])
 }
 
+const ROLES: [&str; 10] = [
+    "deep",
+    "realigned",
+    "large",
+    "callback",
+    "tail",
+    "noreturn",
+    "signal",
+    "surprise",
+    "other-stack",
+    "thread",
+];
+
 #[test]
 fn c_without_frame_pointers() {
     let binary = trees();
     let mut sampler = Sampler::new();
-    let roles = [
-        "deep",
-        "realigned",
-        "large",
-        "callback",
-        "tail",
-        "noreturn",
-        "signal",
-        "surprise",
-        "other-stack",
-        "thread",
-    ];
-    for role in roles {
+    for role in ROLES {
         c_role(&mut sampler, &binary, role, &[]);
+    }
+}
+
+/// Its thread does nothing for that: its memory is read from outside.
+#[test]
+fn a_thread_that_sleeps_on() {
+    let binary = trees();
+    let mut sampler = Sampler::new();
+    for role in ROLES {
+        let mut program = Program::start(Command::new(&binary).arg(role).env("ASLEEP", "1"));
+        sampler.watch(program.pid);
+        let (tid, told) = program.play();
+        let stack = sampler.asleep(tid);
+        assert_eq!(stack.ends.native, StackEnd::Complete, "{role}: {:x?}", stack.native);
+        assert!(stack.native.ends_with(&told[1..]), "{role}: {:x?}, not {told:x?}", stack.native);
+        assert!(!stack.kernel.is_empty(), "{role}");
     }
 }
 

@@ -7,7 +7,7 @@
  *	TID ADDRESS ADDRESS ...
  *
  * of the sleeping thread (the first address is in the function that sleeps), sleeps SLEEPS times, and
- * says "done".
+ * says "done". With the variable ASLEEP it sleeps on instead, until it is killed.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -39,6 +39,8 @@ NOINLINE void tell_and_sleep(void)
 		printf(" %lx", (unsigned long)list[i]);
 	puts("");
 	fflush(stdout);
+	while (getenv("ASLEEP"))
+		sleep(1000);
 	for (int i = 0; i < SLEEPS; i++)
 		nanosleep(&two_ms, NULL);
 	sink++;
