@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from harness import report, stage
@@ -63,9 +61,7 @@ def keep(underspan: Underspan, folder: Path) -> None:
     for words in (["flame", "--kind", "goroutine", "-o", "goroutines.svg"], ["sql", "SELECT * FROM goroutine LIMIT 5"]):
         print("   ", " ".join(repr(word) if " " in word else word for word in underspan.command(*words)))
     print(f"    logs: {folder}/logs", flush=True)
-    with suppress(KeyboardInterrupt):
-        while True:
-            signal.pause()
+    stage.stay_up()
 
 
 def play(folder: Path, processes: Processes, arguments: argparse.Namespace) -> bool:

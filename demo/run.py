@@ -5,33 +5,26 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
-from harness import report
-from harness.processes import DemoError, Processes
+from harness import report, stage
+from harness.processes import Processes
 from harness.progress import step
 from harness.stack import Stack
-from harness.stage import FAILED, FINE, INTERRUPTED, SIGNALS, interrupt
 from harness.stories import STORIES, Story
 from harness.underspan import Underspan
 
 
 class Demo:
-    """One run: a folder, the programs that run in it, the stories."""
+    """One run: the programs that run in a folder, and the stories."""
 
-    def __init__(self, folder: Path, watch: bool) -> None:
+    def __init__(self, folder: Path, processes: Processes, watch: bool) -> None:
         self.folder = folder
-        logs = folder / "logs"
-        logs.mkdir()
-        self.processes = Processes(logs)
-        self.stack = Stack(folder, self.processes)
-        self.underspan = Underspan(folder, self.processes) if watch else None
+        self.processes = processes
+        self.stack = Stack(folder, processes)
+        self.underspan = Underspan(folder, processes) if watch else None
 
     def start(self) -> None:
         with step("starting PostgreSQL and nginx"):
@@ -63,21 +56,14 @@ class Demo:
                 command = self.underspan.command(*words)
                 print(f"  {'':<17}{' '.join(repr(word) if ' ' in word else word for word in command)}")
         print(f"  logs             {self.folder}/logs", flush=True)
-        with suppress(KeyboardInterrupt):
-            while True:
-                signal.pause()
-
-    def stop(self) -> list[str]:
-        """End everything. Returns what is still alive nevertheless."""
-        with step("stopping everything"):
-            self.processes.stop_all()
-        return self.processes.leftovers()
+        stage.stay_up()
 
 
-def play_all(demo: Demo, keep: bool) -> bool:
+def play(folder: Path, processes: Processes, arguments: argparse.Namespace) -> bool:
+    demo = Demo(folder, processes, watch=not arguments.unwatched)
     demo.start()
     verdicts = [demo.play(number, story) for number, story in enumerate(STORIES, 1)]
-    if keep:
+    if arguments.keep:
         demo.keep()
     return all(verdicts)
 
@@ -90,30 +76,9 @@ def main() -> int:
     if os.geteuid() != 0 and not arguments.unwatched:
         print("The demo watches with BPF programs, which only root may load: run `sudo make demo`.", file=sys.stderr)
         return 2
-    for name in SIGNALS:
-        signal.signal(name, interrupt)
     start = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="underspan-demo-"))
-    folder.chmod(0o755)  # PostgreSQL and nginx run as users of their own
-    demo = Demo(folder, watch=not arguments.unwatched)
-    status = FAILED
-    try:
-        status = FINE if play_all(demo, arguments.keep) else FAILED
-    except DemoError as error:
-        print(f"\n  The demo stopped: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    finally:
-        print()
-        leftovers = demo.stop()
-    if leftovers:
-        print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)
-        status = FAILED
-    if status == FAILED:
-        print(f"  Not as it should be; the logs are in {folder}/logs", file=sys.stderr)
-        return status
-    shutil.rmtree(folder)
-    if status == FINE:
+    status = stage.run("demo", lambda folder, processes: play(folder, processes, arguments))
+    if status == stage.FINE:
         print(f"  Both stories came out as they should, in {time.monotonic() - start:.0f} s. Nothing is left running.")
     return status
 

@@ -7,9 +7,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .processes import DemoError, Processes
+from .progress import step
 
 FINE, FAILED, INTERRUPTED = 0, 1, 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -20,6 +22,13 @@ def interrupt(_signum: int, _frame: object) -> None:
     for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def stay_up() -> None:
+    """Leave everything as it is, until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 def run(name: str, play: Callable[[Path, Processes], bool]) -> int:
@@ -38,7 +47,9 @@ def run(name: str, play: Callable[[Path, Processes], bool]) -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     finally:
-        processes.stop_all()
+        print()
+        with step("stopping everything"):
+            processes.stop_all()
     leftovers = processes.leftovers()
     if leftovers:
         print("  still running:\n    " + "\n    ".join(leftovers), file=sys.stderr)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.processes import DemoError, Processes
-from harness.stack import BIN, free_port, listens
+from harness.stack import BIN, free_port
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,14 @@ class Underspan:
             + ["--otlp-http", f"127.0.0.1:{self.otlp_port}", "--otlp-grpc", f"127.0.0.1:{free_port()}"]
             + ["--store-port", str(free_port()), *options],
         )
-        up.wait_until(lambda: listens(self.port) and listens(self.otlp_port), 60)
+        # It has its ports from the start, but answers only once its tables are there.
+        up.wait_until(self._answers, 60)
+
+    def _answers(self) -> bool:
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1).status == 200
+        except OSError:
+            return False
 
     def command(self, *words: str) -> list[str]:
         """What to type to ask this instance."""
