@@ -1,12 +1,15 @@
 """The checks themselves: a right store passes, and each wrong one is caught. No root, no kernel."""
 
 import copy
+import pathlib
+import tempfile
 import unittest
 
-from harness import checks, report, requests
+from harness import checks, report, requests, stacks
 from harness.runner import Line
 from harness.seen import TABLES, Seen
 from harness.stacks import StackVerdict
+from harness.underspan import spooled
 from harness.verdict import statement
 
 CASE = {"start": 0, "end": 10_000_000_000, "driver": 1}
@@ -197,6 +200,66 @@ class Sums(unittest.TestCase):
         self.assertNotEqual(self.problems(changed(self.ROW, sleep_ns=2_000)), [])
         self.assertNotEqual(self.problems(changed(self.ROW, duration_ns=61)), [])
         self.assertNotEqual(self.problems(changed(self.ROW, handoff_ns=21)), [])
+
+
+class Untold(unittest.TestCase):
+    """A sample may lack its stack where the kernel did not tell of the wait's end, only there."""
+
+    TREE = {"frames": [["f", "a.py", 1]], "ns": 100 * 12_000_000, "native": None}
+    CLAIM = {
+        "label": "sleep",
+        "thread": "waiter",
+        "pid": 10,
+        "tid": 11,
+        "case": CASE,
+        "start": 0,
+        "end": 2_000_000_000,
+        "states": ["sleep"],
+        "trees": [TREE],
+    }
+    STACK = {
+        "stack_id": 7,
+        "truncated": "",
+        "kinds": ["python", "kernel"],
+        "functions": ["f", "sleep"],
+        "files": ["a.py", ""],
+        "lines": [1, 0],
+        "modules": ["", ""],
+    }
+
+    def problems(self, without, untold):
+        row = {"ns_pid": 10, "ns_tid": 11, "state": "sleep", "stack_id": 7}
+        rows = [
+            dict(row, start=at * 12_000_000, duration_ns=12_000_000, weight_ns=12_000_000)
+            for at in range(100)
+        ]
+        for each in rows[:without]:
+            each["stack_id"] = 0
+        life = changed(OTHER_THREAD, ns_tid=11, sleep_ns=self.TREE["ns"])
+        tables = {name: [] for name in TABLES}
+        tables.update(off_cpu=rows, thread_states=[life])
+        found = Seen(tables, stacks=[self.STACK], untold=untold)
+        return stacks.stack(self.CLAIM, found)[0].problems
+
+    def test_each_one_needs_a_reason(self):
+        told = {"start": 1_000_000_000, "duration_ns": 1_000_000_000, "count": "3"}
+        before = {"start": -2_000_000_000, "duration_ns": 1_000_000_000, "count": "3"}
+        self.assertEqual(self.problems(0, []), [])
+        self.assertEqual(self.problems(4, [told]), [])
+        self.assertNotEqual(self.problems(5, [told]), [])
+        self.assertNotEqual(self.problems(4, [before]), [])
+
+
+class Spool(unittest.TestCase):
+    def test_rows_that_wait_are_noticed(self):
+        with tempfile.TemporaryDirectory() as data:
+            self.assertEqual(spooled(data), 0)
+            spool = pathlib.Path(data, "spool")
+            spool.mkdir()
+            (spool / "cursor").write_text("1")
+            self.assertEqual(spooled(data), 0)
+            (spool / "00000000000000000001.segment").write_text("rows")
+            self.assertEqual(spooled(data), 4)
 
 
 class Report(unittest.TestCase):

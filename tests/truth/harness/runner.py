@@ -130,7 +130,7 @@ def workload_ended_well(each):
     return statement("the workload ran to its end", problems)
 
 
-def cut_short(underspan):
+def cut_short(underspan, untold):
     """Why stacks ended early, if too many did. A wait whose end the kernel did not tell has no
     stack that could be taken; and stacks through a library that was loaded since lack its table for
     about a tenth of a second, that is ten samples."""
@@ -138,11 +138,11 @@ def cut_short(underspan):
     samples, whole = sum(ends.values()), ends.pop("", 0)
     ends.pop("too_deep", 0)  # they are meant to be: each claim says so
     few = max(1, samples * stacks.CUT_SHORT / 100)
-    allowed = {"missed": few + underspan.untold(), "no_mapping": few + 10 * programs}
+    allowed = {"missed": few + untold, "no_mapping": few + 10 * programs}
     early = {reason: count for reason, count in ends.items() if count > allowed.get(reason, few)}
     problems = [f"of {samples}, {early}; {whole} are whole"] if early else []
     without = underspan.without_stack()
-    if without > few + underspan.untold():
+    if without > few + untold:
         problems.append(f"{without} have none")
     return problems
 
@@ -158,14 +158,17 @@ def judge_once(cases, interpreter, folder, underspan):
         raise Unusable(f"{error}; underspan said: {underspan.last_words()}") from error
     for step in plan([case for case in cases if case.attach], interpreter, folder):
         all_played.append(play_attached(step, underspan))
+    underspan.deliver()
     tables = {name: underspan.table(name) for name in TABLES}
     stacks_seen = underspan.table("stacks") if any(case.part == "stacks" for case in cases) else ()
-    seen = Seen(tables, underspan.explain, stacks_seen, underspan.flame)
+    untold = underspan.untold()
+    seen = Seen(tables, underspan.explain, stacks_seen, underspan.flame, untold)
     wrong = [] if status == DRIVER_STATUS else [f"it is {status} instead of {DRIVER_STATUS}"]
     lost = [f"{row['count']} of {row['tracker']}: {row['reason']}" for row in underspan.lost()]
     yield "run", statement("exit status is the command's", wrong)
     yield "run", statement("no event was lost", lost)
-    yield "run", statement("stacks are whole", cut_short(underspan))
+    untold_times = sum(int(row["count"]) for row in untold)
+    yield "run", statement("stacks are whole", cut_short(underspan, untold_times))
     for each in all_played:
         yield each.name, workload_ended_well(each)
         for claim in each.claims:

@@ -38,16 +38,26 @@ def numbers(row):
 class Seen:
     """The rows of one run. Claims name processes and threads as these see themselves (`ns_pid`)."""
 
-    def __init__(self, tables, explain=None, stacks=(), flame=None):
+    def __init__(self, tables, explain=None, stacks=(), flame=None, untold=()):
         self.tables = {name: [numbers(row) for row in rows] for name, rows in tables.items()}
         self.explain = explain
         self.flame = flame
         self.stacks = {int(row["stack_id"]): row for row in stacks}
+        self._untold = [numbers(row) for row in untold]
         self._own = {row["tid"]: row["ns_tid"] for row in self.tables["thread_states"]}
 
     def own_tid(self, tid):
         """A host's thread id, as the thread's own namespace has it."""
         return self._own.get(tid, tid)
+
+    def untold(self, start, end):
+        """How often a thread came on a CPU in that time, as far as is known, and the kernel did not
+        tell: it is counted by the second."""
+        return sum(
+            row["count"]
+            for row in self._untold
+            if row["start"] < end and start < row["start"] + row["duration_ns"]
+        )
 
     def of_case(self, table, case):
         """Everything that began while the case ran, except the driver's own."""

@@ -31,11 +31,14 @@ class Group:
         self.path = os.path.join(v1 or _v2(), f"{name}-{os.getpid()}")
         self._v1 = v1 is not None
         os.mkdir(self.path)
+        # The highest share: beside others that compute, too, it shall come to its quota.
         if self._v1:
             self._write("cpu.cfs_period_us", period_us)
             self._write("cpu.cfs_quota_us", quota_us)
+            self._write("cpu.shares", 262_144)
         else:
             self._write("cpu.max", f"{quota_us} {period_us}")
+            self._write("cpu.weight", 10_000)
 
     def _write(self, file, value):
         with open(os.path.join(self.path, file), "w") as out:

@@ -199,10 +199,11 @@ def ledger_of_a_handler():
             time.sleep(0.1)
 
     def serve(exchange):
-        exchange.read()
+        # Before the request: whoever starts a thread waits for a lock until it runs.
         holder = Thread("holder", hold)
         holder.start()
         held.wait()
+        exchange.read()
         with Phase("waits for a lock in a handler") as waits:
             with lock:
                 pass

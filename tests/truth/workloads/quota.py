@@ -9,12 +9,18 @@ import os
 import cgroup
 from clock import Child, Phase, Thread, run, spin
 
+ENOUGH_NS = 250_000_000
+
 
 def compute(group, label):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before = group.throttled_ns()
+
+    def enough():
+        return all(now - then > ENOUGH_NS for now, then in zip(group.throttled_ns(), before))
+
     with Phase(label) as phase:
-        gaps = spin(0.65)
+        gaps = spin(0.65, enough)
     low, high = sorted(after - then for after, then in zip(group.throttled_ns(), before))
     phase.cell("throttled", at_least_ms=200, ns=low, unsure=high - low)
     phase.computed("throttled+runnable", gaps, at_least_ms=200)
