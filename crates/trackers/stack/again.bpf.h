@@ -78,15 +78,20 @@ static __always_inline bool is_whole(__u8 end)
 	return end == STACK_COMPLETE || end == STACK_ABSENT;
 }
 
-/* The frames in `s` have been sent. */
+/*
+ * The frames in `s` have been sent, and user space knows them as the last of their place. If they are not to
+ * be referred to, what was there before must not be either: user space has it no more.
+ */
 static __always_inline void remember_stack(const struct stack_scratch *s, struct unwind_memory *memory)
 {
 	struct again_key key = again_key(s);
 	struct stack_again *now = &memory->now;
 
 	if (s->e.native_end != STACK_COMPLETE || !is_whole(s->e.python_end) || !now->generation ||
-	    now->followed > AGAIN_FOLLOWED)
+	    now->followed > AGAIN_FOLLOWED) {
+		bpf_map_delete_elem(&stacks_again, &key);
 		return;
+	}
 	now->time = s->e.h.time;
 	now->python = s->python.hash;
 	now->python_end = s->e.python_end;
