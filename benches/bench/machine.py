@@ -21,8 +21,9 @@ def facts() -> str:
     model = next((line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")), "unknown CPU")
     virtual = " (virtual machine)" if any(" hypervisor" in line for line in cpuinfo) else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    day = time.strftime("%Y-%m-%d", time.gmtime())
     return (
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {os.cpu_count()} CPUs, {model}{virtual}, {memory:.0f} GiB; Linux {platform.release()}; "
+        f"{day}, {os.cpu_count()} CPUs, {model}{virtual}, {memory:.0f} GiB; Linux {platform.release()}; "
         f"CPython {platform.python_version()}"
     )
 
