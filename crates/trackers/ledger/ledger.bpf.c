@@ -225,7 +225,7 @@ static __always_inline void end_wait(struct thread *t, struct task_struct *task,
 		gil_sleep_end(t, now);
 	else if (w->start && now - w->start >= config.wait_threshold_ns)
 		emit_wait(t->tid, displaced, now);
-	if (t->loop_kind && w->state == STATE_POLL_WAIT)
+	if (t->loop_kind && waits_for_work(w->state))
 		loop_wait_ended(t, now);
 }
 

@@ -18,6 +18,8 @@
 #define LOOP_ITERATIONS 16
 /* Fewer descriptors are a wait for an answer, not a loop. */
 #define LOOP_DESCRIPTORS 3
+/* Of where it slept before that long, nanoseconds asleep, half is forgotten. */
+#define LOOP_LATELY 60000000000ULL
 
 /* A running thread's ledger as of `now`, without writing to it: only the scheduler's programs may.
  * If the thread was preempted meanwhile, what was read does not sum. */
@@ -60,6 +62,17 @@ static __always_inline int asks_otherwise(void)
 	return 0;
 }
 
+/* Without anything to do, a loop waits for events. A thread that sleeps more elsewhere, and not in the midst of
+ * a request, only waits for answers that way: for what to do next it waits there. */
+static __always_inline bool is_loop(struct loop *l)
+{
+	if (l->asleep + l->elsewhere > LOOP_LATELY) {
+		l->asleep /= 2;
+		l->elsewhere /= 2;
+	}
+	return l->iterations >= LOOP_ITERATIONS && l->asleep >= l->elsewhere;
+}
+
 static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
@@ -86,6 +99,8 @@ static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 		l->fd = fd;
 		l->iterations = 0;
 		l->since = 0;
+		l->asleep = 0;
+		l->elsewhere = 0;
 		t->loop_kind = kind + 1;
 	}
 	l->strangers = 0;
@@ -101,7 +116,7 @@ static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 			return 0;
 		}
 	}
-	if (l->since && now - l->since >= config.loop_threshold_ns && l->iterations >= LOOP_ITERATIONS)
+	if (is_loop(l) && l->since && now - l->since >= config.loop_threshold_ns)
 		emit_iteration(t, l, ns, now);
 	l->iterations++;
 	l->since = now;

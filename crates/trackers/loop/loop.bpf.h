@@ -13,6 +13,8 @@
 struct loop {
 	__u64 since;	  /* when the iteration began */
 	__u64 ns[STATES]; /* the thread's ledger then */
+	__u64 asleep;	  /* in its calls, lately: nanoseconds */
+	__u64 elsewhere;  /* asleep in others while it served no request */
 	__u32 iterations; /* of this loop so far */
 	__u32 strangers;  /* calls about something else since its last own one */
 	__s32 fd;
@@ -59,15 +61,31 @@ static __always_inline int loop_kind_of(__s32 syscall)
 	return LOOP_KINDS;
 }
 
-/* A thread that asks for events is back from a wait for some: if it is its loop's, and not one for
- * something else within an iteration, the next iteration begins. */
+/* What a thread sleeps in that waits for something to do. */
+static __always_inline bool waits_for_work(__u8 state)
+{
+	const __u32 states = 1U << STATE_POLL_WAIT | 1U << STATE_NET_READ | 1U << STATE_LOCK_WAIT |
+			     1U << STATE_SLEEP | 1U << STATE_PIPE_IPC;
+
+	return states >> (state & 31) & 1;
+}
+
+/* A thread that asks for events is back from a wait: if that was for its loop's, and not for something else
+ * within an iteration, the next iteration begins. */
 static __always_inline void loop_wait_ended(struct thread *t, __u64 now)
 {
+	struct wait *w = &t->wait;
 	struct loop *l = bpf_map_lookup_elem(&loops, &t->tid);
+	__u64 slept = w->start ? (w->woken ? w->woken : now) - w->start : 0;
 
-	if (!l || !l->asked || loop_kind_of(t->wait.syscall) != l->kind)
+	if (!l)
 		return;
-	loop_iteration_begins(l, t, now);
+	if (w->state == STATE_POLL_WAIT && l->asked && loop_kind_of(w->syscall) == l->kind) {
+		l->asleep += slept;
+		loop_iteration_begins(l, t, now);
+	} else if (!t->open_requests) {
+		l->elsewhere += slept;
+	}
 }
 
 #endif

@@ -61,7 +61,9 @@ async def stall(work, state, **culprit):
 
 
 async def main():
-    for _ in range(300):  # also until the agent has read the interpreter's unwind tables
+    # A loop sleeps longer in its own calls than elsewhere; this one does before it stalls. Also until the
+    # agent has read the interpreter's unwind tables.
+    for _ in range(600):
         await asyncio.sleep(0.003)
     await stall(sleeps, "sleep")
     await stall(computes, "running")

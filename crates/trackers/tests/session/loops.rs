@@ -58,6 +58,20 @@ def answers():
             time.sleep(0.15)
             say('answers', begin, time.monotonic_ns())
 
+def asks_again():
+    # One that keeps the instance: a worker that sleeps between its questions. It asks as often as a loop.
+    end, other = os.pipe()
+    with select.epoll() as answer:
+        answer.register(end, select.EPOLLIN)
+        for turn in range(20):
+            begin = time.monotonic_ns()
+            time.sleep(0.12)
+            os.write(other, b'x')
+            answer.poll(1)
+            os.read(end, 1)
+            if turn > 16:
+                say('asks_again', begin, time.monotonic_ns())
+
 async def stall(work):
     await asyncio.sleep(0.01)
     begin = time.monotonic_ns()
@@ -68,7 +82,7 @@ async def stall(work):
 
 async def main():
     for _ in range(40):
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
     for work in (sleeps, computes, short):
         await stall(work)
     holder = threading.Thread(target=hold)
@@ -82,6 +96,7 @@ async def main():
         await asyncio.sleep(0.15)
         say('idle', begin, time.monotonic_ns())
     await asyncio.get_running_loop().run_in_executor(None, answers)
+    await asyncio.get_running_loop().run_in_executor(None, asks_again)
 
 say('ready')
 sys.stdin.readline()
@@ -132,7 +147,7 @@ fn stalls_of_asyncio_have_a_row_each() {
             watcher.drain();
         }
         let holder: u64 = program.hear().parse().unwrap();
-        for _ in 0..6 {
+        for _ in 0..9 {
             no_stalls.push(heard(&program.hear()));
         }
         program.hear();
@@ -150,6 +165,8 @@ fn stalls_of_asyncio_have_a_row_each() {
         for stall in &stalls {
             check(&watcher, &rows, stall, holder, &format!("{python:?} {}", stall.kind));
         }
+        // Of no thread at all.
+        let rows = watcher.rows_in("loop_stall", pid as u32);
         for pause in &no_stalls {
             let row = rows.iter().find(|row| overlap(row, pause) * 2 > pause.end - pause.begin);
             assert!(row.is_none(), "{python:?} {}: {row:?}", pause.kind);

@@ -122,6 +122,12 @@ impl Watcher {
         rows
     }
 
+    /// The rows of a process in a table.
+    pub(crate) fn rows_in(&self, table: &str, pid: u32) -> Vec<Row> {
+        let wanted = |row: &&Row| row.table == table && row.u64("pid") == u64::from(pid);
+        self.rows.iter().filter(wanted).cloned().collect()
+    }
+
     /// The ledgers of a process's threads.
     pub(crate) fn threads(&self, pid: u32) -> BTreeMap<u32, ThreadSnapshot> {
         let threads = self.session.threads().expect("the ledgers can be read");
