@@ -105,6 +105,11 @@ const HOOKS: &[Hook] = &[
         required: true,
     },
     Hook {
+        what: "connections closed (Unix)",
+        programs: &[Program { name: "request_close_unix", attach: Attach::Fentry("unix_release") }],
+        required: false,
+    },
+    Hook {
         what: "connections older than this",
         programs: &[Program { name: "request_adopt", attach: Attach::Iterator("task_file") }],
         required: true,

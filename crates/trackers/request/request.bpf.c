@@ -100,6 +100,21 @@ int BPF_PROG(request_state, struct sock *sk, int old, int new)
 	return 0;
 }
 
+/*
+ * A Unix socket has no states. An answered request would end by its silence; one that is closed
+ * without an answer would go on for ever, and its thread seem to serve two.
+ */
+SEC("fentry/unix_release")
+int BPF_PROG(request_close_unix, struct socket *socket)
+{
+	struct sock *sk = socket->sk;
+	struct conn *c = sk ? bpf_sk_storage_get(&conns, sk, NULL, 0) : NULL;
+
+	if (c)
+		close_request(c, END_CLOSED, bpf_ktime_get_ns());
+	return 0;
+}
+
 static __always_inline void begin_request(struct conn *c, struct sock *sk, struct thread *t,
 					  __u32 bytes, __u64 now)
 {
@@ -242,16 +257,24 @@ static __always_inline bool answered(struct conn *c, int ret)
 	return true;
 }
 
+#define EPIPE 32
+
 static __always_inline void sent(struct sock *sk, int ret)
 {
 	struct conn *c;
 	__u64 now;
 
-	if (ret <= 0)
+	if (ret <= 0 && ret != -EPIPE)
 		return;
 	c = bpf_sk_storage_get(&conns, sk, NULL, 0);
 	if (!c)
 		return;
+	if (ret == -EPIPE) {
+		/* The client has gone. Of a Unix socket nothing else may tell. */
+		if (c->phase == PHASE_READ)
+			close_request(c, END_PEER_CLOSED, bpf_ktime_get_ns());
+		return;
+	}
 	if (c->phase == PHASE_IDLE) {
 		/* What was in progress has been answered, and so had been read: by a call that was not seen. */
 		if (c->unsure)

@@ -100,6 +100,29 @@ fn over_a_unix_socket() {
     }
 }
 
+/// As nginx does when its own client has gone: the server's answer cannot be sent.
+#[test]
+fn a_unix_client_that_gives_up_ends_its_request() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let path = format!("{}/gives-up-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+    workload.ask(&format!("serve-unix {path}"));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /gave-up HTTP/1.1\r\n\r\n").unwrap();
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/gave-up");
+    assert_eq!((row.text("end"), row.u64("status"), row.u64("bytes_out")), ("peer_closed", 0, 0));
+    assert!(HANDLED.contains(&row.u64("handler_ns")), "{row:?}");
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+    assert!(row.u64("sleep_ns") >= 29 * MS, "{row:?}");
+    // The thread serves one request at a time, as before: nothing that is over counts as another.
+    for row in two_requests(&mut watcher, UnixStream::connect(&path).unwrap(), true) {
+        assert_eq!(row.u64("tid"), row.u64("sent_tid"));
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn a_silent_client_is_no_handoff() {
     let mut watcher = Watcher::new();
