@@ -44,7 +44,7 @@ class Said:
         text = "\n".join(lines)
         for word in words:
             assert word in text, f"no {word!r} in {self.err}"
-        for noise in ("panicked", "Traceback", "RUST_BACKTRACE", "os error 2)\n\n"):
+        for noise in ("panicked", "aborting", "Traceback", "RUST_BACKTRACE", "os error 2)\n\n"):
             assert noise not in self.err, self
         # One line that says what, one hint, and what others said, indented.
         assert len([line for line in lines if not line.startswith("  ")]) <= 2, self

@@ -37,7 +37,7 @@ impl Failure {
 
     /// Prints any error as `underspan: what: why` and its hint, and returns the exit status.
     pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-        eprintln!("underspan: {}", indented(&format!("{error:#}")));
+        eprintln!("underspan: {}", indented(&told(error)));
         let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
         if let Some(hint) = failure.and_then(|failure| failure.hint.as_deref()) {
             eprintln!("hint: {hint}");
@@ -54,6 +54,19 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
+/// An error and what led to it, each once: some say their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string();
+        if !told.contains(&words) {
+            told += if told.is_empty() { "" } else { ": " };
+            told += &words;
+        }
+    }
+    told
+}
+
 /// What a server said may have many lines: those after the first are set in.
 fn indented(message: &str) -> String {
     message.trim_end().replace('\n', "\n  ")
@@ -62,6 +75,14 @@ fn indented(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let denied = || anyhow::anyhow!("permission denied");
+        assert_eq!(told(&denied().context("cannot read x")), "cannot read x: permission denied");
+        let said = denied().context("cannot read x: permission denied; run as its owner");
+        assert_eq!(told(&said), "cannot read x: permission denied; run as its owner");
+    }
 
     #[test]
     fn a_servers_lines_are_set_in() {

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 use underspan_agent::{Agent, Selection};
 
 use crate::beside::{Running, beside};
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::metrics::Endpoint;
 use crate::signals::Signals;
 use crate::watch::{self, AgentArgs, TableArgs, progress};
@@ -154,8 +154,12 @@ impl Held {
             unsafe { libc::close(our_end) };
             pid_in.write_all(&std::process::id().to_ne_bytes())?;
             let mut byte = [0];
-            // An end of file means that we are gone, and a start would be unwatched.
-            gate.read_exact(&mut byte)
+            if gate.read_exact(&mut byte).is_err() {
+                // We are gone, and a start would be unwatched. Nor is anybody there to be told an error.
+                // SAFETY: it ends the child, and runs nothing of ours.
+                unsafe { libc::_exit(FAILED.into()) };
+            }
+            Ok(())
         };
         let mut hold = Some(hold);
         // SAFETY: between fork and exec the closure only uses pipes and asks for its
