@@ -69,8 +69,6 @@ struct sampling {
 		__s32 carried; /* short stretches since the present period of the string began */
 		__s32 point;   /* where in it the next sample lies; 0: none chosen yet */
 	} of[STATES];
-	__u32 phase;
-	__u32 _pad;
 	struct weights weights; /* of the newest sample */
 	__u64 sequence;		/* its number, 0: there was none */
 	__u64 due;	/* of the oldest sample that has no stack in user mode yet, 0: all have */

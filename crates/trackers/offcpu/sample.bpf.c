@@ -8,7 +8,8 @@
  * chance, nothing is lost between samples, and the work follows time waited, not switches.
  *
  * Where in its period the point lies is the sequence of multiples of the golden ratio: evenly spread,
- * and in step with nothing that a program does.
+ * and in step with nothing that a program does. Each state has a sequence of its own: of one that others
+ * take numbers from, what is left is spread no better than by chance.
  */
 #include "offcpu.bpf.h"
 #include <bpf/bpf_endian.h>
@@ -16,17 +17,22 @@
 #define FUTEX_SYSCALL 202
 #define GOLDEN 0x9e3779b9 /* (sqrt(5) - 1) / 2, of 2^32 */
 
-/* The next point: 1 … period. */
-static __always_inline __s32 next_point(struct sampling *s, __u32 tid)
+/* The point after this one: 1 … period. */
+static __always_inline __s32 next_point(__s32 point)
 {
-	s->phase = (s->phase ? s->phase : tid * GOLDEN) + GOLDEN;
-	return 1 + (s->phase * config.off_cpu_period_ns >> 32);
+	__u32 period = config.off_cpu_period_ns;
+	__u32 next = point + (__u32)(config.off_cpu_period_ns * GOLDEN >> 32);
+
+	return next > period ? next - period : next;
 }
 
+/* Another one for each thread and state. */
 static __always_inline __s32 first_point(struct sampling *s, __u64 state, __u32 tid)
 {
+	__u32 phase = (tid + state * STATES) * GOLDEN;
+
 	if (!s->of[state].point)
-		s->of[state].point = next_point(s, tid);
+		s->of[state].point = 1 + (phase * config.off_cpu_period_ns >> 32);
 	return s->of[state].point;
 }
 
@@ -52,7 +58,7 @@ static __always_inline __u64 sample_weight(struct thread *t, __u64 state, __u64 
 		for (int i = 0; i < 2 && carried >= s->of[state].point; i++) {
 			weight += config.off_cpu_period_ns;
 			carried -= (__s32)config.off_cpu_period_ns;
-			s->of[state].point = next_point(s, t->tid);
+			s->of[state].point = next_point(s->of[state].point);
 		}
 	}
 	s->of[state].carried = carried;
