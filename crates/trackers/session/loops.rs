@@ -43,8 +43,10 @@ impl Session {
         Ok(())
     }
 
-    /// The process has ended, or is no longer watched.
+    /// The process has ended, or is no longer watched. Its probes go some time later.
     pub fn detach_loops(&mut self, pid: u32) {
-        self.loops.remove(&pid);
+        if let Some(links) = self.loops.remove(&pid) {
+            self.removal.remove(links);
+        }
     }
 }

@@ -7,6 +7,7 @@ mod error;
 mod load;
 mod loops;
 mod ongoing;
+mod removal;
 mod sampling;
 mod sockets;
 mod unwind;
@@ -36,6 +37,7 @@ use entries::entries;
 use error::Result;
 use load::{attach_all, load};
 pub use ongoing::OngoingStacks;
+use removal::Removal;
 use sampling::Sampling;
 pub use unwind::UnwindStats;
 use unwind::Unwinding;
@@ -134,6 +136,7 @@ pub struct Session {
     hooks: Vec<HookStatus>,
     gc: HashMap<GcKey, Vec<Link>>,
     loops: HashMap<u32, Vec<Link>>,
+    removal: Removal,
     sampling: Option<Sampling>,
     links: Vec<Link>,
     adopt: Link,
@@ -194,6 +197,7 @@ impl Session {
             hooks,
             gc: HashMap::new(),
             loops: HashMap::new(),
+            removal: Removal::default(),
             sampling,
             links,
             adopt,
