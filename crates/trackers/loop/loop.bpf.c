@@ -73,18 +73,27 @@ static __always_inline bool is_loop(struct loop *l)
 	return l->iterations >= LOOP_ITERATIONS && l->asleep >= l->elsewhere;
 }
 
+/* A function of its own for the room that it takes on the stack, of which asks_for_events() has little to spare on
+ * Linux 6.1. */
+static __noinline long add_loop(__u32 tid, __u32 kind, __s32 fd)
+{
+	struct loop new = { .fd = fd, .kind = kind };
+
+	return bpf_map_update_elem(&loops, &tid, &new, BPF_NOEXIST);
+}
+
 static __always_inline int asks_for_events(enum loop_kind kind, __s32 fd)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	struct loop *l, new = { .fd = fd, .kind = kind };
+	struct loop *l;
 	__u64 ns[STATES], now;
 
 	if (!t)
 		return 0;
 	l = bpf_map_lookup_elem(&loops, &tid);
 	if (!l) {
-		bpf_map_update_elem(&loops, &tid, &new, BPF_NOEXIST);
+		add_loop(tid, kind, fd);
 		l = bpf_map_lookup_elem(&loops, &tid);
 		if (!l)
 			return 0;
