@@ -135,6 +135,15 @@ impl Workload {
         stat.rsplit_once(") ")?.1.chars().next()
     }
 
+    /// Whether one of its threads waits in a system call, by its number.
+    pub(crate) fn is_in(&self, call: libc::c_long) -> bool {
+        let number = |tid: u32| {
+            let path = format!("/proc/{}/task/{tid}/syscall", self.pid);
+            fs::read_to_string(path).ok()?.split(' ').next()?.parse::<libc::c_long>().ok()
+        };
+        self.tids().into_iter().any(|tid| number(tid) == Some(call))
+    }
+
     /// Nanoseconds on a CPU, nanoseconds waiting for one, and how often it got one.
     pub(crate) fn schedstat(&self, tid: u32) -> [u64; 3] {
         let path = format!("/proc/{}/task/{tid}/schedstat", self.pid);

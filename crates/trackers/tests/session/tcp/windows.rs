@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::wire::{Family, Packet};
 use super::{
-    MS, assert_close, connect, elapsed_since, gettid, listen, rows, set_option, settle, watched,
+    MS, ahead_of_others, assert_close, connect, elapsed_since, gettid, listen, rows, set_option,
+    settle, watched,
 };
 use crate::support::Row;
 use crate::watcher::{Watcher, monotonic};
@@ -73,12 +74,16 @@ fn is_told_on_either_side() {
         let (reader, late) = thread::scope(|scope| {
             let start = monotonic();
             scope.spawn(move || {
+                ahead_of_others();
                 client.write_all(&vec![1; bytes]).unwrap();
                 // Open until all has arrived.
                 let _ = client.read(&mut [0]);
             });
             let server = &mut server;
             let reader = scope.spawn(move || {
+                // Who loses its CPU in the midst of reading keeps the socket: what arrives waits, and the
+                // window is not used up yet, though the wire sees it so.
+                ahead_of_others();
                 thread::sleep(LATE);
                 let late = elapsed_since(start);
                 server.read_exact(&mut vec![0; bytes]).unwrap();
