@@ -58,7 +58,7 @@ enum lost_reason {
 	LOST_TORN,	   /* a ledger changed while it was read from another CPU */
 	LOST_UNPAIRED,	   /* an end without a beginning, or the other way round */
 	LOST_UNREADABLE,   /* the process's memory could not be read */
-	LOST_UNTOLD,	   /* a thread came on a CPU, and the kernel did not tell */
+	LOST_UNTOLD,	   /* a thread came on a CPU, or a connection ended, and the kernel did not tell */
 	LOST_REASONS,
 };
 

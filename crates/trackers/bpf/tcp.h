@@ -40,6 +40,7 @@ enum tcp_verdict {
 struct tcp_flow {
 	__u64 listener;	     /* the kernel's struct sock on which it was made, 0: by connect() */
 	__u64 connecting;    /* since then, 0: connected, or not seen */
+	__u64 first_syn;     /* the same, and stays */
 	__u64 window_filled; /* its peer has used up all of our window since then, 0: it has not */
 	__u64 last_read;
 	__u64 peer_closed;   /* the peer's window has had no room since then, 0: it has */
@@ -54,7 +55,8 @@ struct tcp_flow {
 	__u32 tid;
 	__u8 window_closed; /* a reader found it filled */
 	__u8 drop_reason;
-	__u8 _pad[6];
+	__u8 closed; /* its end was told */
+	__u8 _pad[5];
 };
 
 SHARED struct {
@@ -143,6 +145,10 @@ struct tcp_options_received___tcp {
 	__u16 snd_wscale : 4;
 };
 
+struct rcvq_space___tcp {
+	__u64 time;
+};
+
 struct tcp_sock___tcp {
 	struct inet_connection_sock___tcp inet_conn;
 	struct tcp_options_received___tcp rx_opt;
@@ -167,6 +173,7 @@ struct tcp_sock___tcp {
 	__u8 chrono_type : 2;
 	__u32 tsoffset;
 	__u8 tcp_usec_ts : 1; /* since 6.7 */
+	struct rcvq_space___tcp rcvq_space;
 };
 
 struct sk_buff___tcp {
@@ -268,6 +275,24 @@ static __always_inline void fill_ends(struct tcp_ends *ends, struct sock *sk)
 	ends->local_port = s->skc_num;
 	if (tp && !ends->local_port)
 		ends->local_port = bpf_ntohs(tp->inet_conn.icsk_inet.inet_sport);
+}
+
+/* The same of a socket of which only the address is known. */
+static __always_inline void fill_ends_at(struct tcp_ends *ends, __u64 sk)
+{
+	struct sock_common *s = &((struct sock *)sk)->__sk_common;
+
+	__builtin_memset(ends, 0, sizeof(*ends));
+	ends->family = BPF_CORE_READ(s, skc_family);
+	if (ends->family == AF_INET) {
+		bpf_core_read(ends->peer, 4, &s->skc_daddr);
+		bpf_core_read(ends->local, 4, &s->skc_rcv_saddr);
+	} else {
+		bpf_core_read(ends->peer, 16, &s->skc_v6_daddr);
+		bpf_core_read(ends->local, 16, &s->skc_v6_rcv_saddr);
+	}
+	ends->peer_port = bpf_ntohs(BPF_CORE_READ(s, skc_dport));
+	ends->local_port = BPF_CORE_READ(s, skc_num);
 }
 
 /* The header of a record about a thread that need not be the current one. */

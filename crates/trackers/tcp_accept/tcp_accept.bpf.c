@@ -146,6 +146,7 @@ int tcp_adopt(struct bpf_iter__task_file *ctx)
 	if (f && tp) {
 		f->tgid = task->tgid;
 		f->tid = task->tgid;
+		f->closed = sk->__sk_common.skc_state == TCP_CLOSE;
 		retransmits_are_known(f, tp);
 	}
 	return 0;

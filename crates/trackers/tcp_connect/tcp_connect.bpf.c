@@ -2,8 +2,7 @@
 /*
  * Connections that watched processes open: from the first SYN to the answer, or to giving up.
  */
-#include "../bpf/tcp.h"
-#include "tcp_connect.h"
+#include "tcp_connect.bpf.h"
 
 static __always_inline void begin(struct sock *sk)
 {
@@ -17,36 +16,33 @@ static __always_inline void begin(struct sock *sk)
 		count_lost(TRACKER_TCP_CONNECT, LOST_MAP_FULL);
 		return;
 	}
-	/* The socket may have been connected before. */
+	/* The socket may have been connected before; it may have failed, and nobody was told. */
+	if (f->connecting)
+		count_lost(TRACKER_TCP_CONNECT, LOST_UNTOLD);
 	__builtin_memset(f, 0, sizeof(*f));
 	f->tgid = id >> 32;
 	f->tid = id;
 	f->connecting = bpf_ktime_get_ns();
+	f->first_syn = f->connecting;
 }
 
 static __always_inline void end(struct sock *sk, bool connected)
 {
 	struct tcp_sock___tcp *tp = tcp_sock(sk);
 	struct tcp_flow *f = tcp_flow(sk);
-	struct tcp_connect_event *e;
 
-	if (!f || !f->connecting || !tp)
-		return;
-	if (is_watched(f->tgid)) {
-		e = reserve(TRACKER_TCP_CONNECT, sizeof(*e));
-		if (e) {
-			__builtin_memset(e, 0, sizeof(*e));
-			fill_thread(&e->h, EVENT_TCP_CONNECT, f->tgid, f->tid, f->connecting);
-			e->duration = bpf_ktime_get_ns() - f->connecting;
-			e->error = ((struct sock___tcp *)sk)->sk_err;
-			e->retransmits = tp->total_retrans;
-			e->connected = connected;
-			e->sent = tp->segs_out != 0;
-			fill_ends(&e->ends, sk);
-			submit(e);
-		}
-	}
-	f->connecting = 0;
+	if (f && f->connecting && tp)
+		tell_attempt(sk, tp, f, bpf_ktime_get_ns(), connected);
+}
+
+/* A connection ends, and nobody was told that it had been made. */
+static __always_inline void end_untold(struct sock *sk)
+{
+	struct tcp_sock___tcp *tp = tcp_sock(sk);
+	struct tcp_flow *f = tcp_flow(sk);
+
+	if (f && f->connecting && tp)
+		tell_untold_attempt(sk, tp, f);
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -59,5 +55,7 @@ int BPF_PROG(tcp_connect_state, struct sock *sk, int old, int new)
 	/* Both ends connected to one another at the same time. */
 	else if (old == TCP_SYN_RECV && (new == TCP_ESTABLISHED || new == TCP_CLOSE))
 		end(sk, new == TCP_ESTABLISHED);
+	else if (old == TCP_ESTABLISHED)
+		end_untold(sk);
 	return 0;
 }

@@ -45,6 +45,11 @@ const HOOKS: &[Hook] = &[
         true,
     ),
     hook(
+        "sockets that end",
+        &[Program { name: "tcp_loss_gone", attach: Attach::BtfTracepoint("tcp_destroy_sock") }],
+        false,
+    ),
+    hook(
         "resets received",
         &[Program {
             name: "tcp_loss_reset_received",

@@ -219,7 +219,7 @@ fn sockets_that_listen_before_they_are_watched_are_found() {
 }
 
 /// This process's maps of a name.
-fn maps(name: &str) -> Vec<MapHandle> {
+pub(super) fn maps(name: &str) -> Vec<MapHandle> {
     let ids = std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(|entry| {
         let info = std::fs::read_to_string(entry.ok()?.path()).ok()?;
         info.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse().ok())

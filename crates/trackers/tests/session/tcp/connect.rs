@@ -14,7 +14,7 @@ use crate::support::Row;
 use crate::watcher::{Watcher, monotonic};
 
 /// A socket at the client's end, not connected yet.
-fn socket(wire: &Wire, family: Family, flags: SockFlag) -> TcpStream {
+pub(super) fn socket(wire: &Wire, family: Family, flags: SockFlag) -> TcpStream {
     let family = match family {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,
@@ -23,7 +23,7 @@ fn socket(wire: &Wire, family: Family, flags: SockFlag) -> TcpStream {
     TcpStream::from(wire.client.within(make).unwrap())
 }
 
-fn connect_to(socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
+pub(super) fn connect_to(socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
     let to = SockaddrStorage::from(to);
     Ok(nix::sys::socket::connect(socket.as_raw_fd(), &to)?)
 }
@@ -41,7 +41,7 @@ fn attempt(watcher: &mut Watcher, peer: SocketAddr) -> Row {
 }
 
 /// A port at the server's end on which nobody listens.
-fn closed_port(wire: &Wire, family: Family) -> SocketAddr {
+pub(super) fn closed_port(wire: &Wire, family: Family) -> SocketAddr {
     listen(wire, family).local_addr().unwrap()
 }
 

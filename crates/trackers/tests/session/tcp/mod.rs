@@ -11,6 +11,7 @@ mod quiet;
 mod random;
 mod relay;
 mod resets;
+mod untold;
 mod windows;
 mod wire;
 
@@ -117,6 +118,14 @@ fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) {
             size_of::<i32>() as libc::socklen_t,
         )
     };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The current thread gets a CPU whenever it wants one, however busy the machine is.
+fn ahead_of_others() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the current thread, and the parameter lives until it is read.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
