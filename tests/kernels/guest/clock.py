@@ -35,8 +35,8 @@ def check_across(name, said, seen):
         lengths[row["tid"], row["state"]].append(slept / MS)
     for call, state in (("sleep", "sleep"), ("serve", "sleep"), ("ask", "net_read")):
         longest = max(lengths[said[f"{call}_tid"], state], default=0)
-        # Nobody else wants a CPU, but one's turn may come late: at the end, or between a timer's start and
-        # the thread's leaving its CPU, which is a turn of the other of ten milliseconds and more.
+        # Nobody else wants a CPU, but one's turn may come late: at the end, or between a timer's
+        # start and the thread's leaving its CPU: the other's turn may be ten milliseconds and more.
         check(f"clock {name}: {call}", 280 < longest < 320, f"{longest:.1f} of 300 ms")
     rows = [row for row in seen["requests"] if row["path"] == f"/{name}"]
     (row,) = rows if len(rows) == 1 else (None,)
