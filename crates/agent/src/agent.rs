@@ -281,7 +281,10 @@ impl Agent {
         let mut events = Vec::new();
         self.events += session.drain(timeout, |record| {
             match lifecycle(record) {
-                Ok(Some(event)) => events.push(event),
+                Ok(Some(event)) => {
+                    namer.happened(&event);
+                    events.push(event);
+                }
                 Ok(None) if *shedding && underspan_trackers::can_shed(record) => {
                     *shed += 1;
                     return;
@@ -546,7 +549,7 @@ impl Agent {
     }
 }
 
-/// A process or thread came, changed or went.
+/// A process or thread came, changed or went. Its name knows already: see [`Namer::happened`].
 pub(crate) fn happened(
     event: &Lifecycle,
     session: &mut Session,
@@ -567,9 +570,7 @@ pub(crate) fn happened(
             processes.ended(session, event.pid);
             namer.stacks().ended(event.pid);
         }
-        LifecycleKind::ThreadExit => namer.ended(event.tid),
-        // Looked up now, while it lives: its name may be asked for when it is gone.
-        LifecycleKind::ThreadStart => namer.started(event.pid, event.tid, &event.comm),
+        LifecycleKind::ThreadStart | LifecycleKind::ThreadExit => {}
     }
 }
 

@@ -95,7 +95,10 @@ impl Live {
         let mut events = Vec::new();
         session.drain(timeout, |record| {
             match lifecycle(record) {
-                Ok(event) => events.extend(event),
+                Ok(event) => {
+                    event.iter().for_each(|event| namer.happened(event));
+                    events.extend(event);
+                }
                 Err(_) => *malformed += 1,
             }
             match observe(record) {

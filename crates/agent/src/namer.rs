@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use underspan_trackers::stack::RawStack;
-use underspan_trackers::{Context, Measure, Thread, ThreadSnapshot};
+use underspan_trackers::{Context, Lifecycle, LifecycleKind, Measure, Thread, ThreadSnapshot};
 
 use crate::names::Names;
 use crate::stacks::Stacks;
@@ -46,9 +46,19 @@ impl Namer {
         }
     }
 
-    /// A thread has started: its name is read soon.
-    pub(crate) fn started(&mut self, pid: u32, tid: u32, comm: &str) {
-        self.names.started(pid, tid, comm);
+    /// A process or thread came, changed or went. To be told in turn with the other records: a thread may
+    /// be gone by the time that they are read.
+    pub(crate) fn happened(&mut self, event: &Lifecycle) {
+        let Lifecycle { kind, pid, tid, comm, .. } = event;
+        match kind {
+            LifecycleKind::ThreadStart => self.names.started(*pid, *tid, comm),
+            LifecycleKind::ThreadExit => self.names.ended(*tid),
+            LifecycleKind::ProcessFork => {
+                self.names.resolve(*pid, *tid, comm);
+            }
+            LifecycleKind::ProcessExec => self.names.began_program(*pid, comm),
+            LifecycleKind::ProcessExit | LifecycleKind::Listen => {}
+        }
     }
 
     /// This process's interpreter is up.
@@ -59,11 +69,6 @@ impl Namer {
     /// Reads names that are due. Returns when to call this next.
     pub(crate) fn read_due(&mut self) -> Option<Instant> {
         self.names.read_due()
-    }
-
-    /// A thread has ended.
-    pub(crate) fn ended(&mut self, tid: u32) {
-        self.names.ended(tid);
     }
 
     /// The stacks that decoders asked to be named.

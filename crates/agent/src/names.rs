@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 mod python;
 #[cfg(test)]
 mod tests;
@@ -27,8 +29,10 @@ const CHECK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The same for asking Python about a thread that it has not named.
 const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
-/// How soon after its start a thread's name is read.
+/// How soon after its start a thread's name is read, and again if it was not there yet: so often, after four
+/// times as long each time.
 const FRESH: Duration = Duration::from_millis(3);
+const FRESH_LOOKS: u32 = 4;
 
 /// All readings of Python processes in one second; one takes about a millisecond.
 const READS_PER_SECOND: u32 = 40;
@@ -45,6 +49,12 @@ const SWEEP_EVERY: Duration = Duration::from_secs(20);
 /// Above this many, names of ended threads are forgotten early. About 20 MiB.
 const MAX_THREADS: usize = 65_536;
 
+/// What the calling thread has used of a CPU: on a busy machine a reading takes longer, and costs no more.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map_or(Duration::ZERO, Duration::from)
+}
+
 /// What is remembered of a process.
 #[derive(Debug)]
 struct Owner {
@@ -58,13 +68,23 @@ struct Owner {
     read: Backoff,
 }
 
+/// New threads of a process, whose names are read soon.
+#[derive(Debug)]
+struct Fresh {
+    tids: Vec<u32>,
+    /// When, and after how long if they have none then.
+    at: Instant,
+    pause: Duration,
+    looks: u32,
+}
+
 /// Names threads. Lookup of a known thread is one hash.
 #[derive(Debug)]
 pub struct Names<R = PythonReader> {
     threads: HashMap<u32, Thread>,
     owners: HashMap<u32, Owner>,
-    /// Processes with new threads, and when to read their names.
-    fresh: HashMap<u32, Instant>,
+    /// Processes with new threads.
+    fresh: HashMap<u32, Fresh>,
     reader: R,
     reads: (Instant, u32),
     /// When the next one may be, after one that took long.
@@ -113,7 +133,25 @@ impl<R: ReadNames> Names<R> {
     /// long: [`Names::read_due`] reads it soon.
     pub fn started(&mut self, pid: u32, tid: u32, comm: &str) {
         self.resolve(pid, tid, comm);
-        self.fresh.entry(pid).or_insert_with(|| Instant::now() + FRESH);
+        self.read_soon(pid, tid, Instant::now() + FRESH);
+    }
+
+    /// The process runs another program now, called `comm`: nothing that was found in its memory is
+    /// there any more.
+    pub fn began_program(&mut self, pid: u32, comm: &str) {
+        let now = Instant::now();
+        self.reader.forget(pid);
+        self.fresh.remove(&pid);
+        self.owners.remove(&pid);
+        self.resolve_at(pid, pid, comm, now);
+        self.owner_comm(pid, now);
+        if let Some(thread) = self.threads.get_mut(&pid) {
+            thread.call(comm);
+            Arc::make_mut(&mut thread.name).process = comm.into();
+            comm.clone_into(&mut thread.comm);
+            thread.python = false;
+            thread.ask = thread.ended.is_none().then(|| Backoff::due(now, ASK.0, ASK.1));
+        }
     }
 
     /// This process runs Python, and its interpreter is up: its names can be read from now on.
@@ -124,24 +162,54 @@ impl<R: ReadNames> Names<R> {
             owner.python = true;
             owner.read = Backoff::due(now, ASK.0, ASK.1);
         }
-        self.fresh.insert(pid, now);
+        self.read_soon(pid, pid, now);
+    }
+
+    fn read_soon(&mut self, pid: u32, tid: u32, at: Instant) {
+        let fresh = self.fresh.entry(pid).or_insert_with(|| Fresh {
+            tids: Vec::new(),
+            at,
+            pause: FRESH,
+            looks: 0,
+        });
+        if !fresh.tids.contains(&tid) {
+            fresh.tids.push(tid);
+        }
+        (fresh.at, fresh.pause, fresh.looks) = (fresh.at.min(at), FRESH, 0);
     }
 
     /// Reads the names of processes that have new threads, when it is time. Returns when to call
     /// this next.
     pub fn read_due(&mut self) -> Option<Instant> {
-        let now = Instant::now();
+        self.read_due_at(Instant::now())
+    }
+
+    fn read_due_at(&mut self, now: Instant) -> Option<Instant> {
         let due: Vec<u32> =
-            self.fresh.iter().filter(|(_, at)| **at <= now).map(|(pid, _)| *pid).collect();
+            self.fresh.iter().filter(|(_, fresh)| fresh.at <= now).map(|(pid, _)| *pid).collect();
         for pid in due {
-            let python = self.owners.get(&pid).is_some_and(|owner| owner.python);
-            // Over the limit, the thread is named when it is asked for, as all others.
-            if python && self.may_read(now) {
-                self.read_names(pid, now);
+            let Some(mut fresh) = self.fresh.remove(&pid) else { continue };
+            // If it turns out to run Python, `runs_python` is called.
+            if !self.owners.get(&pid).is_some_and(|owner| owner.python) {
+                continue;
             }
-            self.fresh.remove(&pid);
+            if self.may_read(now) {
+                self.read_names(pid, now);
+                fresh.looks += 1;
+                fresh.pause *= 4;
+                fresh.at = now + fresh.pause;
+            } else {
+                fresh.at = now + fresh.pause.max(self.read_again.saturating_duration_since(now));
+            }
+            // After that they are named when they are asked for, as all others.
+            fresh.tids.retain(|tid| {
+                self.threads.get(tid).is_some_and(|each| each.ended.is_none() && !each.python)
+            });
+            if !fresh.tids.is_empty() && fresh.looks < FRESH_LOOKS {
+                self.fresh.insert(pid, fresh);
+            }
         }
-        self.fresh.values().min().copied()
+        self.fresh.values().map(|fresh| fresh.at).min()
     }
 
     /// An event says that the thread has ended: saves looking.
@@ -170,7 +238,9 @@ impl<R: ReadNames> Names<R> {
         if now.duration_since(self.swept) >= pause {
             self.sweep(now);
         }
-        match self.threads.get(&tid) {
+        match self.threads.get_mut(&tid) {
+            // Somebody spoke of it, and did not know its name, when it was gone already.
+            Some(thread) if thread.name.thread.is_empty() && !comm.is_empty() => thread.call(comm),
             Some(thread) if thread.is_settled(now) => return Arc::clone(&thread.name),
             Some(thread) if !thread.check.is_due(now) => {}
             Some(_) => self.check(tid, now),
@@ -183,8 +253,7 @@ impl<R: ReadNames> Names<R> {
     /// Looks a thread up for the first time.
     fn learn(&mut self, pid: u32, tid: u32, comm: &str, now: Instant) {
         if !self.load(tid, now) {
-            let process = self.owners.get(&pid).map(|owner| Arc::clone(&owner.comm));
-            let process = process.unwrap_or_default();
+            let process = self.process_of(pid, tid, comm);
             let name = ThreadName { thread: comm.into(), process, pid, ..ThreadName::default() };
             let ghost = Thread {
                 name: Arc::new(name),
@@ -197,6 +266,15 @@ impl<R: ReadNames> Names<R> {
             };
             self.threads.insert(tid, ghost);
         }
+    }
+
+    /// What is remembered of the name of a process that is gone.
+    fn process_of(&self, pid: u32, tid: u32, comm: &str) -> Arc<str> {
+        let first = || self.threads.get(&pid).map(|first| Arc::clone(&first.name.process));
+        let owner = self.owners.get(&pid).map(|owner| Arc::clone(&owner.comm));
+        owner
+            .or_else(first)
+            .unwrap_or_else(|| if pid == tid { comm.into() } else { Arc::default() })
     }
 
     /// Reads a thread from `/proc`. False if it is not there.
@@ -290,7 +368,7 @@ impl<R: ReadNames> Names<R> {
     }
 
     fn read_names(&mut self, pid: u32, now: Instant) {
-        let start = Instant::now();
+        let start = cpu_time();
         let reading = self.reader.read(pid);
         if let Some(owner) = self.owners.get_mut(&pid) {
             match reading {
@@ -304,7 +382,7 @@ impl<R: ReadNames> Names<R> {
         if let Reading::Names(names) = reading {
             self.take_names(pid, names, now);
         }
-        let took = start.elapsed();
+        let took = cpu_time().saturating_sub(start);
         if took > READ_QUICKLY {
             self.read_again = now + took * READING_SHARE;
         }

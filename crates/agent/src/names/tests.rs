@@ -13,7 +13,10 @@ struct Scripted {
 impl ReadNames for Scripted {
     fn read(&mut self, _pid: u32) -> Reading {
         self.reads += 1;
-        std::thread::sleep(self.takes);
+        let begun = cpu_time();
+        while cpu_time() - begun < self.takes {
+            std::hint::spin_loop();
+        }
         self.reading.clone()
     }
 
@@ -154,6 +157,72 @@ fn python_is_asked_with_growing_pauses_until_the_thread_has_a_name_of_its_own() 
         assert_eq!(&*name.thread, "ThreadPoolExecutor-0_3");
     }
     assert_eq!(names.reader.reads, 3, "it has its name");
+}
+
+#[test]
+fn a_new_thread_is_asked_for_again_until_it_has_its_name() {
+    let (first, second) = (Sleeper::start("python3"), Sleeper::start("python3"));
+    let me = std::process::id();
+    let mut names = scripted(Reading::Later);
+    names.runs_python(me);
+    names.started(me, first.tid, "python3");
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    names.reader.reads = 0;
+    names.read_due_at(at(5));
+    names.read_due_at(at(6));
+    assert_eq!(names.reader.reads, 1, "too soon for a second look");
+    // `threading` knows of it only when it has run.
+    names.reader.reading = Reading::Names(vec![(me, "MainThread".into())]);
+    names.read_due_at(at(50));
+    names.started(me, second.tid, "python3");
+    let both = vec![(first.tid, "first".into()), (second.tid, "second".into())];
+    names.reader.reading = Reading::Names(both);
+    names.read_due_at(at(100));
+    assert_eq!(names.reader.reads, 3);
+    assert_eq!(names.read_due_at(at(101)), None, "both have their names");
+    assert_eq!(&*names.resolve_at(me, first.tid, "", at(101)).thread, "first");
+    assert_eq!(&*names.resolve_at(me, second.tid, "", at(101)).thread, "second");
+}
+
+#[test]
+fn a_thread_that_is_never_named_is_asked_for_a_few_times() {
+    let sleeper = Sleeper::start("native");
+    let me = std::process::id();
+    let mut names = scripted(Reading::Names(vec![]));
+    names.runs_python(me);
+    names.started(me, sleeper.tid, "native");
+    names.reader.reads = 0;
+    let mut now = Instant::now();
+    while let Some(next) = names.read_due_at(now) {
+        now = next;
+    }
+    assert_eq!(names.reader.reads, FRESH_LOOKS);
+}
+
+#[test]
+fn a_thread_that_somebody_spoke_of_before_it_was_known_gets_its_name_still() {
+    let mut names = scripted(Reading::NotPython);
+    let gone = Sleeper::start("x");
+    let tid = gone.tid;
+    gone.end();
+    assert_eq!(&*names.resolve(77, tid, "").thread, "");
+    assert_eq!(&*names.resolve(77, tid, "oneshot").thread, "oneshot");
+    assert_eq!(&*names.resolve(77, tid, "").thread, "oneshot");
+}
+
+#[test]
+fn another_program_is_called_what_its_event_says_also_when_it_has_ended() {
+    let mut names = scripted(Reading::NotPython);
+    let gone = Sleeper::start("x");
+    let pid = gone.tid;
+    gone.end();
+    names.resolve(pid, pid, "sh");
+    names.began_program(pid, "oneshot");
+    let name = names.resolve(pid, pid, "");
+    assert_eq!((&*name.thread, &*name.process), ("oneshot", "oneshot"));
+    // A thread of it that nobody saw alive either.
+    assert_eq!(&*names.resolve(pid, pid + 1, "worker").process, "oneshot");
 }
 
 #[test]
