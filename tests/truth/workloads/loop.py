@@ -61,8 +61,8 @@ async def stall(work, state, **culprit):
 
 
 async def main():
-    # A loop sleeps longer in its own calls than elsewhere; this one does before it stalls. Also until the
-    # agent has read the interpreter's unwind tables.
+    # A loop sleeps longer in its own calls than elsewhere; this one does before it stalls. Also
+    # until the agent has read the interpreter's unwind tables.
     for _ in range(600):
         await asyncio.sleep(0.003)
     await stall(sleeps, "sleep")
