@@ -5,7 +5,7 @@
 //! sleep is: what that thread did meanwhile is why the sleep took so long. A sleep that no task ended
 //! (a timer, the network, a disk) is on the path itself: the interrupt's bystander is no culprit.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use crate::State;
 
@@ -33,6 +33,8 @@ pub enum StepKind {
     Runnable,
     /// It waited for something that no task ended, or whose waker is not known further.
     Wait,
+    /// Nothing is known of the thread at that time: its waits have been forgotten, or are too many.
+    Unknown,
 }
 
 impl StepKind {
@@ -42,6 +44,7 @@ impl StepKind {
             StepKind::Run => "run",
             StepKind::Runnable => "runnable",
             StepKind::Wait => "wait",
+            StepKind::Unknown => "unknown",
         }
     }
 }
@@ -67,25 +70,28 @@ pub struct Step {
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     by_thread: HashMap<u32, VecDeque<Blocked>>,
-    watched: HashSet<u32>,
+    /// Since when every wait of a thread is known.
+    watched: HashMap<u32, u64>,
+    /// What was before this may have been forgotten.
+    horizon: u64,
 }
 
 /// Wakers that are followed one from another.
 const MAX_DEPTH: u16 = 16;
-/// Steps of one path. Beyond them the rest is told as one step of its thread.
+/// Steps of one path. Beyond them the rest is told as one step of its thread, of which nothing is known.
 const MAX_STEPS: usize = 256;
 
 impl Waits {
-    /// The threads of which every wait is known. Others are not followed: that nothing is known of
-    /// them does not mean that they ran.
-    pub fn watch(&mut self, threads: impl Iterator<Item = u32>) {
+    /// The threads of which every wait is known, and since when. Others are not followed, nor these to
+    /// before that: that nothing is known of a thread does not mean that it ran.
+    pub fn watch(&mut self, threads: impl Iterator<Item = (u32, u64)>) {
         self.watched.clear();
         self.watched.extend(threads);
     }
 
     /// One more.
-    pub fn watch_one(&mut self, thread: u32) {
-        self.watched.insert(thread);
+    pub fn watch_one(&mut self, thread: u32, since: u64) {
+        self.watched.insert(thread, since);
     }
 
     /// Adds a wait. Waits of a thread may come in any order; one that overlaps another is left out,
@@ -113,6 +119,7 @@ impl Waits {
 
     /// Forgets waits that ended before this time.
     pub fn forget_before(&mut self, time: u64) {
+        self.horizon = self.horizon.max(time);
         self.by_thread.retain(|_, waits| {
             let keep = waits.partition_point(|wait| wait.end < time);
             waits.drain(..keep);
@@ -140,7 +147,12 @@ impl Waits {
     /// The path of a thread's time, in order. Its steps cover it without gap or overlap.
     pub fn path(&self, tid: u32, start: u64, end: u64) -> Vec<Step> {
         let mut steps = Vec::new();
-        self.walk(tid, start, end, 0, &mut vec![tid], &mut steps);
+        let known = self.horizon.clamp(start, end.max(start));
+        self.walk(tid, known, end, 0, &mut vec![tid], &mut steps);
+        if known > start {
+            let (kind, state) = (StepKind::Unknown, State::Other);
+            steps.push(Step { start, end: known, tid, kind, state, depth: 0 });
+        }
         steps.reverse();
         steps
     }
@@ -163,25 +175,29 @@ impl Waits {
         };
         while until > start {
             let wait = self.before(tid, until).filter(|wait| wait.end > start);
-            let Some(wait) = wait.filter(|_| steps.len() < MAX_STEPS) else {
+            let Some(wait) = wait else {
                 add(steps, start, until, StepKind::Run, State::Running);
                 return;
             };
+            if steps.len() >= MAX_STEPS {
+                add(steps, start, until, StepKind::Unknown, State::Other);
+                return;
+            }
             let (from, woken, back) =
                 (wait.start.max(start), wait.woken.clamp(start, until), wait.end.min(until));
             add(steps, back, until, StepKind::Run, State::Running);
             add(steps, woken, back, StepKind::Runnable, State::Runnable);
             // A thread that is on the chain already waited for itself: a circle of wake-ups.
-            let follow = self.watched.contains(&wait.waker_tid)
-                && depth < MAX_DEPTH
-                && !chain.contains(&wait.waker_tid);
-            if follow && woken > from {
+            let follow = depth < MAX_DEPTH && !chain.contains(&wait.waker_tid);
+            let known = self.watched.get(&wait.waker_tid).filter(|_| follow && woken > from);
+            // Until there was the waker, or anything was known of it, it is still this thread that waits.
+            let since = known.map_or(woken, |since| (*since).clamp(from, woken));
+            if since < woken {
                 chain.push(wait.waker_tid);
-                self.walk(wait.waker_tid, from, woken, depth + 1, chain, steps);
+                self.walk(wait.waker_tid, since, woken, depth + 1, chain, steps);
                 chain.pop();
-            } else {
-                add(steps, from, woken, StepKind::Wait, wait.state);
             }
+            add(steps, from, since, StepKind::Wait, wait.state);
             until = from;
         }
     }
@@ -199,7 +215,7 @@ mod tests {
     fn path(waits: &[(u32, Blocked)], end: u64) -> Vec<(u64, u64, u32, StepKind, State)> {
         let mut known = Waits::default();
         waits.iter().for_each(|(tid, wait)| known.push(*tid, *wait));
-        known.watch(1..5);
+        known.watch((1..5).map(|tid| (tid, 0)));
         let steps = known.path(1, 0, end);
         steps.into_iter().map(|s| (s.start, s.end, s.tid, s.kind, s.state)).collect()
     }
@@ -253,6 +269,56 @@ mod tests {
     }
 
     #[test]
+    fn a_waker_did_nothing_before_it_was_born() {
+        let mut known = Waits::default();
+        known.watch([(1, 0), (2, 70)].into_iter());
+        known.push(1, wait(10, 90, 90, State::LockWait, 2));
+        let steps: Vec<_> = known.path(1, 0, 100);
+        let steps: Vec<_> = steps.into_iter().map(|s| (s.start, s.end, s.tid, s.kind)).collect();
+        assert_eq!(
+            steps,
+            [
+                (0, 10, 1, StepKind::Run),
+                (10, 70, 1, StepKind::Wait),
+                (70, 90, 2, StepKind::Run),
+                (90, 100, 1, StepKind::Run),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_has_been_forgotten_is_not_taken_for_running() {
+        let mut known = Waits::default();
+        known.watch([(1, 0), (2, 0)].into_iter());
+        known.push(1, wait(10, 40, 40, State::Sleep, 0));
+        known.push(2, wait(20, 50, 50, State::NetRead, 0));
+        known.push(1, wait(60, 90, 90, State::LockWait, 2));
+        known.forget_before(70);
+        let steps: Vec<_> = known.path(1, 0, 100);
+        let steps: Vec<_> = steps.into_iter().map(|s| (s.start, s.end, s.tid, s.kind)).collect();
+        assert_eq!(
+            steps,
+            [
+                (0, 70, 1, StepKind::Unknown),
+                (70, 90, 2, StepKind::Run),
+                (90, 100, 1, StepKind::Run)
+            ]
+        );
+    }
+
+    #[test]
+    fn more_steps_than_are_told_are_not_taken_for_running() {
+        let mut known = Waits::default();
+        let last = 2 * MAX_STEPS as u64;
+        for n in 0..last {
+            known.push(1, wait(10 * n, 10 * n + 5, 10 * n + 5, State::Sleep, 0));
+        }
+        let steps = known.path(1, 0, 10 * last);
+        assert_eq!((steps[0].kind, steps[0].start), (StepKind::Unknown, 0));
+        assert!(steps[0].end > 10 && steps.len() <= MAX_STEPS + 1, "{}", steps.len());
+    }
+
+    #[test]
     fn a_wait_that_began_before_is_cut_off() {
         let mut known = Waits::default();
         known.push(1, wait(0, 90, 90, State::Sleep, 0));
@@ -283,7 +349,7 @@ mod tests {
             length in 0u64..800,
         ) {
             let mut known = Waits::default();
-            known.watch(1..5);
+            known.watch((1..5).map(|tid| (tid, 0)));
             for (tid, start, blocked, ready, waker) in waits {
                 let woken = start + blocked;
                 known.push(tid, wait(start, woken, woken + ready, State::LockWait, waker));

@@ -43,7 +43,7 @@ impl Paths {
             }
             event_kind::EVENT_THREAD_START => {
                 let start: lifecycle_event = read(bytes)?;
-                self.waits.watch_one(start.h.tid);
+                self.waits.watch_one(start.h.tid, start.h.time);
                 return Ok(());
             }
             _ => return Ok(()),
@@ -56,9 +56,9 @@ impl Paths {
         Ok(())
     }
 
-    /// The threads of which every wait is told.
+    /// The threads of which every wait is told, since their ledger began.
     pub(super) fn watch(&mut self, threads: &[ThreadSnapshot]) {
-        self.waits.watch(threads.iter().map(|thread| thread.tid));
+        self.waits.watch(threads.iter().map(|thread| (thread.tid, thread.born)));
     }
 
     /// `now` is monotonic.

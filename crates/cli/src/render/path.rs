@@ -54,7 +54,10 @@ fn stretches(path: &[PathStep]) -> Vec<Stretch<'_>> {
         }
         let Some(last) = stretches.last_mut() else { continue };
         last.ns = last.ns.saturating_add(step.duration_ns);
-        let name = step.state.name();
+        let name = match step.kind.as_str() {
+            "unknown" => "not known",
+            _ => step.state.name(),
+        };
         match last.states.iter_mut().find(|(state, _)| *state == name) {
             Some((_, ns)) => *ns = ns.saturating_add(step.duration_ns),
             None => last.states.push((name, step.duration_ns)),
