@@ -8,6 +8,7 @@ mod load;
 mod loops;
 mod ongoing;
 mod removal;
+mod ring;
 mod sampling;
 mod sockets;
 mod unwind;
@@ -16,13 +17,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{
-    Iter, Link, MapCore as _, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle, Object};
 
 pub use collections::{GcTarget, ProbedBinary};
 pub use error::Error;
@@ -38,6 +36,7 @@ use error::Result;
 use load::{attach_all, load};
 pub use ongoing::OngoingStacks;
 use removal::Removal;
+use ring::Ring;
 use sampling::Sampling;
 pub use unwind::UnwindStats;
 use unwind::Unwinding;
@@ -94,28 +93,11 @@ pub struct LostCount {
     pub count: u64,
 }
 
-/// Raw records, copied out of the ring.
-#[derive(Default)]
-struct Queue {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-/// Some 20 MiB of records, a tenth of a second's work.
+/// A tenth of a second's work.
 const DRAIN_AT_ONCE: usize = 65_536;
 
-/// Waits until a descriptor can be read, or the time is over, or a signal came.
-fn wait_readable(fd: i32, timeout: Duration) -> std::io::Result<()> {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let timeout = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    // SAFETY: one pollfd, which outlives the call; the ring keeps the descriptor open.
-    if unsafe { libc::poll(&raw mut poll, 1, timeout) } < 0 {
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    Ok(())
+fn reading(what: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::Bpf { what: what.to_owned(), source: source.into() }
 }
 
 /// Runs an iterator, whose programs print nothing.
@@ -128,8 +110,7 @@ fn run(link: &Link, what: &str) -> Result<()> {
 
 /// Programs in the kernel. They go when it is dropped.
 pub struct Session {
-    ring: RingBuffer<'static>,
-    queue: Rc<RefCell<Queue>>,
+    ring: RefCell<Ring>,
     threads: MapHandle,
     processes: MapHandle,
     lost: MapHandle,
@@ -173,24 +154,11 @@ impl Session {
         let listeners = sockets::listeners(&object)?;
         let ongoing = OngoingStacks::open(&object, &refused)?;
 
-        let queue = Rc::new(RefCell::new(Queue::default()));
-        let mut builder = RingBufferBuilder::new();
-        let events = map(&object, "events")?;
-        let into = Rc::clone(&queue);
-        builder
-            .add(&events, move |record: &[u8]| {
-                let mut queue = into.borrow_mut();
-                queue.bytes.extend_from_slice(record);
-                let end = queue.bytes.len();
-                queue.ends.push(end);
-                0
-            })
-            .doing("opening the ring buffer")?;
-        let ring = builder.build().doing("opening the ring buffer")?;
+        let ring =
+            Ring::open(&map(&object, "events")?).map_err(reading("opening the ring buffer"))?;
 
         Ok(Session {
-            ring,
-            queue,
+            ring: RefCell::new(ring),
             threads: map(&object, "threads")?,
             processes: map(&object, "processes")?,
             lost: map(&object, "lost")?,
@@ -298,27 +266,10 @@ impl Session {
 
     /// Waits up to `timeout` for the ring to get full, then hands out what is in it, but no more
     /// than [`DRAIN_AT_ONCE`] records: in a flood it would never be empty.
-    pub fn drain(&self, timeout: Duration, mut each: impl FnMut(&[u8])) -> Result<usize> {
-        let what = || "reading the ring".to_owned();
-        let waited = wait_readable(self.ring.epoll_fd(), timeout);
-        waited.map_err(|error| Error::Bpf { what: what(), source: error.into() })?;
-        let read = self.ring.consume_raw_n(DRAIN_AT_ONCE);
-        if read < 0 {
-            let source = libbpf_rs::Error::from_raw_os_error(-read);
-            return Err(Error::Bpf { what: what(), source });
-        }
-        let mut queue = self.queue.borrow_mut();
-        let mut start = 0;
-        for end in &queue.ends {
-            each(&queue.bytes[start..*end]);
-            start = *end;
-        }
-        let count = queue.ends.len();
-        queue.bytes.clear();
-        queue.ends.clear();
-        // A burst's memory is given back.
-        queue.bytes.shrink_to(1 << 20);
-        Ok(count)
+    pub fn drain(&self, timeout: Duration, each: impl FnMut(&[u8])) -> Result<usize> {
+        let mut ring = self.ring.borrow_mut();
+        ring.wait(timeout).map_err(reading("waiting for the ring buffer"))?;
+        ring.drain(DRAIN_AT_ONCE, each).map_err(reading("reading the ring buffer"))
     }
 
     /// What was lost since the session began.
