@@ -111,6 +111,8 @@ def tell(line, said):
     if "check" in said:
         outcome = "ok" if said["ok"] else "WRONG"
         print(f"{line:5} {outcome:5} {said['check']:56} {said['detail']}")
+        if "first" in said:
+            print(f"{line:5}       at the second play; the first: {said['first']}")
     sys.stdout.flush()
 
 
@@ -137,7 +139,8 @@ def sum_up(kernel, result, seconds):
     for problem in (result.doctor.get("error"), result.problem):
         if problem:
             print(f"  {problem}")
-    for what, names in (("does not run", idle), ("WRONG", wrong), ("hook", surprising)):
+    twice = ("at the second play only", sorted(result.twice.difference(wrong)))
+    for what, names in (("does not run", idle), ("WRONG", wrong), twice, ("hook", surprising)):
         for name in names:
             print(f"  {what}: {name}")
     sys.stdout.flush()
