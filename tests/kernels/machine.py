@@ -18,8 +18,8 @@ BOOT_LINE = (
 
 @dataclasses.dataclass
 class Result:
-    """What `doctor` printed; checks as (name, ok, detail), and which were played twice; `problem` if it
-    ended early."""
+    """What `doctor` printed; checks as (name, ok, detail), and which were played twice; `problem`
+    if it ended early."""
 
     doctor: dict = dataclasses.field(default_factory=dict)
     checks: list = dataclasses.field(default_factory=list)
