@@ -21,6 +21,7 @@ use crate::spool::Spool;
 
 mod collector;
 mod insert;
+mod pending;
 mod stats;
 mod store;
 mod task;

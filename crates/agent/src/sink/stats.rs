@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::losses::Losses;
 
@@ -35,6 +36,8 @@ pub struct Stats {
     pub spool_rows: u64,
     /// Whether the store takes rows now.
     pub health: Health,
+    /// For how long the oldest rows in memory have waited for it. Much of that says that it does not keep up.
+    pub waits: Duration,
 }
 
 impl Stats {

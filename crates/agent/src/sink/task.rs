@@ -4,7 +4,7 @@
 //! spool. After a retryable failure everything goes to the spool, and one batch is tried as a probe
 //! with growing pauses; once it is in, the spool is drained beside live rows, at a bounded rate.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use underspan_store::Batch;
 
+use super::pending::Pending;
 use super::stats::{Health, Shared};
 use super::{Insert, InsertError, Options};
 use crate::losses::{Losses, Reason};
@@ -27,9 +28,16 @@ enum Source {
 
 type Outcome = Result<(), InsertError>;
 
+/// Rows that wait for longer than this are told of: whoever asks the store does not see them.
+const LATE: Duration = Duration::from_secs(10);
+/// From here on they are in time again.
+const IN_TIME: Duration = Duration::from_secs(2);
+
 struct InFlight {
     batch: Arc<Batch>,
     source: Source,
+    /// Since when the batch has waited, in the spool not counted.
+    since: Instant,
     outcome: Pin<Box<dyn Future<Output = Outcome> + Send>>,
 }
 
@@ -40,8 +48,9 @@ pub(super) struct Task<I> {
     options: Options,
     shared: Arc<Shared>,
     receiver: mpsc::Receiver<Batch>,
-    pending: VecDeque<Batch>,
-    pending_bytes: usize,
+    pending: Pending,
+    /// The store takes rows, and does not keep up; it was told.
+    late: bool,
     in_flight: Option<InFlight>,
     /// While the store is away: the pause before the next probe.
     backoff: Option<Duration>,
@@ -68,8 +77,8 @@ impl<I: Insert> Task<I> {
             options,
             shared,
             receiver,
-            pending: VecDeque::new(),
-            pending_bytes: 0,
+            pending: Pending::default(),
+            late: false,
             in_flight: None,
             backoff: None,
             next_probe: now,
@@ -147,10 +156,9 @@ impl<I: Insert> Task<I> {
             let mut shared = self.shared.lock();
             shared.queued_bytes = shared.queued_bytes.saturating_sub(batch.bytes.len());
         }
-        let fits = self.pending_bytes + batch.bytes.len() <= self.options.pending_bytes;
+        let fits = self.pending.bytes() + batch.bytes.len() <= self.options.pending_bytes;
         if self.backoff.is_none() && (fits || self.pending.is_empty()) {
-            self.pending_bytes += batch.bytes.len();
-            self.pending.push_back(batch);
+            self.pending.push(batch, self.options.batch_rows, self.options.batch_bytes);
         } else {
             self.spool(&batch);
         }
@@ -170,7 +178,7 @@ impl<I: Insert> Task<I> {
         } else {
             self.next_pending()
         };
-        let Some((batch, source)) = next else {
+        let Some((batch, source, since)) = next else {
             if self.backoff.is_some() && self.spool.is_empty() {
                 // Nothing to probe with: the next live batch is the probe.
                 self.backoff = None;
@@ -186,18 +194,16 @@ impl<I: Insert> Task<I> {
                 Err(InsertError::Retryable(format!("no answer within {} s", limit.as_secs_f32())))
             })
         });
-        self.in_flight = Some(InFlight { batch, source, outcome });
+        self.in_flight = Some(InFlight { batch, source, since, outcome });
     }
 
-    fn next_pending(&mut self) -> Option<(Batch, Source)> {
-        let batch = self.pending.pop_front()?;
-        self.pending_bytes -= batch.bytes.len();
-        Some((batch, Source::Live))
+    fn next_pending(&mut self) -> Option<(Batch, Source, Instant)> {
+        self.pending.pop().map(|(batch, since)| (batch, Source::Live, since))
     }
 
-    fn next_spooled(&mut self) -> Option<(Batch, Source)> {
+    fn next_spooled(&mut self) -> Option<(Batch, Source, Instant)> {
         match self.spool.take() {
-            Ok(batch) => Some((batch?, Source::Spool)),
+            Ok(batch) => Some((batch?, Source::Spool, Instant::now())),
             Err(error) => {
                 tracing::warn!("{error}");
                 self.next_drain = Instant::now() + self.options.backoff_max;
@@ -291,8 +297,7 @@ impl<I: Insert> Task<I> {
     }
 
     fn spool_pending(&mut self) {
-        self.pending_bytes = 0;
-        for batch in std::mem::take(&mut self.pending) {
+        while let Some((batch, _)) = self.pending.pop() {
             self.spool(&batch);
         }
     }
@@ -304,12 +309,36 @@ impl<I: Insert> Task<I> {
         }
     }
 
+    /// For how long the oldest rows have waited.
+    fn waits(&self) -> Duration {
+        let in_flight = self.in_flight.as_ref().map_or(Duration::ZERO, |one| one.since.elapsed());
+        self.pending.age().max(in_flight)
+    }
+
+    /// A store that answers and does not keep up loses nothing, and says nothing of it.
+    fn tell_if_late(&mut self, waits: Duration) {
+        if !self.late && waits >= LATE && self.backoff.is_none() {
+            self.late = true;
+            tracing::warn!(
+                "the store is slow: rows wait {} s until they are in it, and whoever asks it does not see \
+                 newer ones yet; nothing is lost",
+                waits.as_secs()
+            );
+        } else if self.late && waits < IN_TIME && self.spool.is_empty() {
+            self.late = false;
+            tracing::info!("the store keeps up again: it has all rows but the newest");
+        }
+    }
+
     fn publish(&mut self) {
+        let waits = self.waits();
+        self.tell_if_late(waits);
         let losses = self.spool.take_losses();
         let mut shared = self.shared.lock();
         shared.lose(losses);
         shared.stats.spool_bytes = self.spool.bytes();
         shared.stats.spool_rows = self.spool.rows();
+        shared.stats.waits = waits;
     }
 }
 

@@ -219,6 +219,42 @@ async fn a_store_that_hangs_counts_as_away() {
 }
 
 #[tokio::test]
+async fn a_slow_store_gets_fewer_and_larger_inserts() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(300, Ordering::Relaxed);
+    let (sink, mut collector) = start(&store, &dir, quick());
+    for id in 0..100 {
+        write(&mut collector, if id % 2 == 0 { "waits" } else { "requests" }, id);
+        collector.flush();
+    }
+    until("all rows arrive", || sink.stats().inserted_total() == 100).await;
+    // One each for what came first; what came while that was under way went together.
+    let calls = store.calls.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&calls), "{calls} inserts");
+    assert_eq!(store.ids("waits"), (0..100).step_by(2).collect::<Vec<_>>());
+    assert_eq!(store.ids("requests"), (1..100).step_by(2).collect::<Vec<_>>());
+    drop(collector);
+    sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_rows_wait_for_a_slow_store_is_known() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(20_000, Ordering::Relaxed);
+    let (sink, mut collector) = start(&store, &dir, quick());
+    for id in 0..13 {
+        write(&mut collector, "waits", id);
+        collector.flush();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // The first has been under way for all that time; the last came a second ago.
+    assert_eq!(sink.stats().waits.as_secs(), 12);
+    store.delay_ms.store(0, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((sink.stats().inserted_total(), sink.stats().waits), (13, Duration::ZERO));
+}
+
+#[tokio::test]
 async fn live_rows_are_not_starved_by_a_long_spool() {
     let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
     store.down.store(true, Ordering::Relaxed);
