@@ -110,7 +110,7 @@ def main():
         environment["CPU_STAT"] = str(cgroup.cpu_stat)
         threads, at_threads = gunicorn("threads", environment, "--worker-class", "gthread", "--threads", "2")
         single, at_single = gunicorn("single", environment, "--backlog", str(BACKLOG))
-        with cgroup.inside():
+        with cgroup.inside(), cgroup.on_one_cpu():
             limited, at_limited = gunicorn("limited", environment)
         children = [threads, single, limited, peer]
         measured = {"cgroup": cgroup.path, "pids": {"single": single.pid}}
