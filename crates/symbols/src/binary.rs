@@ -1,15 +1,11 @@
 //! One executable or library: from its addresses to functions.
 
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::os::fd::AsRawFd as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Sym};
 use lru::LruCache;
 use object::ReadCache;
 use underspan_model::{Frame, FrameKind};
@@ -19,11 +15,10 @@ use crate::evaluator;
 use crate::function_name::plain;
 use crate::gopclntab::GoTable;
 use crate::image::{Image, Segment, virtual_address};
+use crate::reader::{Reader, Sources};
 
 /// Addresses remembered per binary.
-const ADDRESSES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// DWARF of larger files is not read: it would take seconds and more memory than the agent may use.
-const MAX_DWARF: u64 = 512 << 20;
+const ADDRESSES: usize = 4096;
 
 /// What is at an address.
 #[derive(Clone, Debug)]
@@ -43,10 +38,20 @@ pub(crate) struct Binary {
     build_id: Option<Vec<u8>>,
     evaluator: Vec<Range<u64>>,
     go: Option<GoTable>,
-    symbolizer: Symbolizer,
-    /// Where symbols are looked for, the best first.
-    sources: Vec<Source<'static>>,
+    sources: Sources,
+    /// While names are looked up.
+    reader: Option<Reader>,
     named: LruCache<u64, Named>,
+    named_bytes: usize,
+}
+
+impl Named {
+    /// That it takes, with what remembering it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = |frame: &Frame| frame.function.len() + frame.file.len() + frame.module.len();
+        let frames = self.frames.iter().map(|frame| size_of::<Frame>() + text(frame));
+        2 * size_of::<Self>() + frames.sum::<usize>()
+    }
 }
 
 impl Binary {
@@ -59,17 +64,16 @@ impl Binary {
         let apart = build_id.as_deref().and_then(|id| debug.find(id, root));
         let go = GoTable::read(&file, &image);
         let (segments, evaluator) = (image.segments(), evaluator::ranges(&image));
-        // The descriptor outlives the process that ran the file, and the file's name.
-        let own = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let sources = apart.into_iter().chain([own]).map(source).collect();
         Some(Binary {
             segments,
             build_id,
             evaluator,
             go,
-            symbolizer: Symbolizer::builder().enable_auto_reload(false).build(),
-            sources,
-            named: LruCache::new(ADDRESSES),
+            sources: Sources::new(&file, apart),
+            reader: None,
+            // Not `new`: it would take all the room at once.
+            named: LruCache::unbounded(),
+            named_bytes: 0,
             file,
         })
     }
@@ -83,17 +87,70 @@ impl Binary {
         !self.evaluator.is_empty()
     }
 
-    /// Names the instruction at an offset in the file.
-    pub(crate) fn name(&mut self, offset: u64, module: &str) -> Named {
-        let Some(address) = virtual_address(&self.segments, offset) else {
-            return unknown(offset, module);
-        };
-        if let Some(named) = self.named.get(&address) {
-            return named.clone();
+    /// The name of the instruction at an offset in the file, if nothing needs to be read for it.
+    pub(crate) fn known(&mut self, offset: u64, module: &str) -> Option<Named> {
+        match virtual_address(&self.segments, offset) {
+            Some(address) => self.named.get(&address).cloned(),
+            None => Some(unknown(offset, module)),
         }
+    }
+
+    /// Names the instruction at an offset in the file. What that opens stays open, for the next one.
+    pub(crate) fn name(&mut self, offset: u64, module: &str) -> Named {
+        if let Some(named) = self.known(offset, module) {
+            return named;
+        }
+        let address = virtual_address(&self.segments, offset).unwrap_or(offset);
         let named = self.look_up(address, module);
+        if self.named.len() >= ADDRESSES
+            && let Some((_, oldest)) = self.named.pop_lru()
+        {
+            self.named_bytes -= oldest.bytes();
+        }
+        self.named_bytes += named.bytes();
         self.named.put(address, named.clone());
         named
+    }
+
+    /// Where its symbols are.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Lets go of all that only look-ups need.
+    pub(crate) fn close(&mut self) {
+        self.reader = None;
+    }
+
+    /// Lets go of it, and reads no more than symbols from now on: functions, but no lines, and none that
+    /// were inlined. Says whether there was more.
+    pub(crate) fn leave_dwarf_out(&mut self, module: &str) -> bool {
+        let any = self.sources.leave_dwarf_out();
+        if any {
+            tracing::warn!(
+                module,
+                "its DWARF is too large: its functions have no lines from now on"
+            );
+            self.reader = None;
+        }
+        any
+    }
+
+    /// Whether its symbols are being read.
+    #[cfg(test)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    /// Bytes of the names that are remembered.
+    pub(crate) fn named_bytes(&self) -> usize {
+        self.named_bytes
+    }
+
+    /// Forgets them.
+    pub(crate) fn forget_names(&mut self) {
+        self.named = LruCache::unbounded();
+        self.named_bytes = 0;
     }
 
     fn look_up(&mut self, address: u64, module: &str) -> Named {
@@ -113,38 +170,9 @@ impl Binary {
     }
 
     fn symbol(&mut self, address: u64, module: &str) -> Option<Vec<Frame>> {
-        let Binary { symbolizer, sources, .. } = self;
-        let mut panicked = None;
-        let found = sources.iter().enumerate().find_map(|(index, source)| {
-            // Files come from containers, too, and can be anything: a bug that one of them meets in
-            // the reader must not take all the others' names.
-            let look = || symbolizer.symbolize_single(source, Input::VirtOffset(address));
-            match catch_unwind(AssertUnwindSafe(look)) {
-                Ok(Ok(Symbolized::Sym(symbol))) => Some(frames(&symbol, module)),
-                Ok(Ok(Symbolized::Unknown(_))) => None,
-                Ok(Err(error)) => {
-                    tracing::debug!(module, "no symbol: {error}");
-                    None
-                }
-                Err(_) => {
-                    panicked = Some(index);
-                    None
-                }
-            }
-        });
-        if let Some(index) = panicked {
-            tracing::warn!(module, "its symbols cannot be read: the file is damaged");
-            sources.remove(index);
-            *symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-        }
-        found
+        let reader = self.reader.get_or_insert_with(Reader::new);
+        reader.find(&mut self.sources, address, module, |symbol| frames(symbol, module))
     }
-}
-
-fn source(path: PathBuf) -> Source<'static> {
-    let mut elf = Elf::new(&path);
-    elf.debug_syms = std::fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_DWARF);
-    Source::Elf(elf)
 }
 
 fn frames(symbol: &Sym<'_>, module: &str) -> Vec<Frame> {

@@ -15,6 +15,7 @@ mod debug_file;
 mod evaluator;
 mod function_name;
 mod gopclntab;
+mod heap;
 mod image;
 mod interleave;
 mod kallsyms;
@@ -23,10 +24,12 @@ mod perf_map;
 mod plumbing;
 mod process;
 mod python;
+mod reader;
 mod symbolizer;
 mod tail_calls;
 mod vdso;
 
+pub use heap::Counting;
 pub use kallsyms::Kallsyms;
 pub use process::Incarnation;
 pub use symbolizer::Symbolizer;
@@ -35,3 +38,7 @@ pub use symbolizer::Symbolizer;
 pub(crate) const JIT: &str = "[jit]";
 /// The module of the kernel's library in every process.
 pub(crate) const VDSO: &str = "[vdso]";
+
+#[cfg(test)]
+#[global_allocator]
+static HEAP: Counting = Counting;

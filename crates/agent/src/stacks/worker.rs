@@ -19,6 +19,8 @@ const QUEUE: usize = 8192;
 const QUEUE_BYTES: usize = 8 << 20;
 /// Named stacks that may wait for their row to be written.
 const NAMED: usize = 1024;
+/// How often memory is given back that only look-ups need.
+const REST_EVERY: Duration = Duration::from_secs(1);
 
 /// What the thread is told, in order.
 #[derive(Debug)]
@@ -140,11 +142,19 @@ fn run(
         tracing::debug!("names are looked up at ordinary priority: {error}");
     }
     let mut todo = VecDeque::new();
+    let mut rested = Instant::now();
     loop {
+        if rested.elapsed() >= REST_EVERY {
+            symbolizer.rest();
+            rested = Instant::now();
+        }
         // Before each look-up, which may take long where a binary is new: what has come meanwhile may
         // be of a process that ends before its turn comes.
-        let job = next(jobs, &mut todo, haste, |job| read_ahead(&mut symbolizer, job));
-        let Some(job) = job else { return };
+        let job = match next(jobs, &mut todo, haste, |job| read_ahead(&mut symbolizer, job)) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         haste.over();
         waiting.bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
         match job {
@@ -162,21 +172,24 @@ fn run(
     }
 }
 
-/// The oldest job. All that have come are shown to `arrived` first. `None`: there will be none.
+/// The oldest job. All that have come are shown to `arrived` first.
+///
+/// # Errors
+/// There is none for now, or there will be none.
 fn next(
     jobs: &Receiver<Job>,
     todo: &mut VecDeque<Job>,
     haste: &Haste,
     mut arrived: impl FnMut(&Job),
-) -> Option<Job> {
-    let first = if todo.is_empty() { Some(jobs.recv().ok()?) } else { None };
+) -> Result<Job, RecvTimeoutError> {
+    let first = if todo.is_empty() { Some(jobs.recv_timeout(REST_EVERY)?) } else { None };
     // From here on what is given may be met by the loop below or not: it counts as not.
     haste.taken();
     for job in first.into_iter().chain(jobs.try_iter()) {
         arrived(&job);
         todo.push_back(job);
     }
-    todo.pop_front()
+    todo.pop_front().ok_or(RecvTimeoutError::Timeout)
 }
 
 /// Reads what can vanish: mappings go with their process, code objects when nobody refers to them.
