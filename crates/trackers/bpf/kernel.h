@@ -56,6 +56,17 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* CONFIG_FAIR_GROUP_SCHED */
 };
 
+/* A call whose return is probed. */
+struct return_instance {
+	unsigned long stack;	      /* where its return address lies */
+	unsigned long orig_ret_vaddr; /* what that was */
+	struct return_instance *next; /* further out */
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances; /* innermost first */
+};
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -69,6 +80,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct task_struct *group_leader;
 	struct thread_struct thread;
+	struct uprobe_task *utask; /* CONFIG_UPROBES */
 	void *rseq; /* 0: the thread has not registered restartable sequences */
 };
 

@@ -421,6 +421,14 @@ static __always_inline int leave_frame(const struct native_context *c, struct un
 		cfa = user_register(c->regs, low_bits(rule.words)) + high_words(rule.words);
 		now->followed = NOT_AGAIN;
 		break;
+	case UNWIND_IN_REGISTER:
+		if (!innermost)
+			return STACK_NO_RULE;
+		w->pc = user_register(c->regs, low_bits(rule.words));
+		w->sp += high_words(rule.words);
+		w->exact = 0;
+		now->followed = NOT_AGAIN;
+		return GO_ON;
 	case UNWIND_PLT:
 		cfa = w->sp + ((w->pc & 15) >= rule.words ? 16 : 8);
 		break;
@@ -458,6 +466,31 @@ static __always_inline int leave_frame(const struct native_context *c, struct un
 	return GO_ON;
 }
 
+/* Calls in each other whose return is probed: collections hardly ever are. */
+#define PROBED_RETURNS 8
+
+/*
+ * A function whose return is probed (gc/gc.bpf.c has one, and other tools may have more) returns to a page of
+ * the kernel's, which is in no mapping with a table. Where it returns to in truth the kernel knows, by where
+ * the return address lies.
+ */
+static __noinline bool native_probed_return(struct native_walk *w, struct task_struct *task)
+{
+	struct return_instance *call;
+
+	if (!bpf_core_field_exists(task->utask))
+		return false;
+	call = BPF_CORE_READ(task, utask, return_instances);
+	for (int i = 0; i < PROBED_RETURNS && call; i++) {
+		if (BPF_CORE_READ(call, stack) == w->sp - sizeof(__u64)) {
+			w->pc = BPF_CORE_READ(call, orig_ret_vaddr);
+			return true;
+		}
+		call = BPF_CORE_READ(call, next);
+	}
+	return false;
+}
+
 /* One frame: recorded, and left. Returns 1 at the last. */
 static long native_frame(__u32 index, struct native_context *c)
 {
@@ -475,11 +508,19 @@ static long native_frame(__u32 index, struct native_context *c)
 		w->end = STACK_TOO_DEEP;
 		return 1;
 	}
-	s->e.native_frames = index + 1;
+	s->e.native_frames++;
 	/* A return address may be the next function's first byte: the call is before it. */
 	end = native_rule(w, c->memory, w->exact ? pc : pc - 1, &rule);
-	if (end == STACK_NO_MAPPING)
+	if (end == STACK_NO_MAPPING) {
+		if (!w->exact && native_probed_return(w, c->task)) {
+			/* Other calls of the function leave the same on the stack. */
+			c->memory->now.followed = NOT_AGAIN;
+			s->e.native_frames--;
+			s->used--;
+			return 0;
+		}
 		unwind_is_stale(s->e.h.tgid, pc);
+	}
 	if (end == GO_ON)
 		end = leave_frame(c, rule, index == 0);
 	if (end == GO_ON)
@@ -508,6 +549,7 @@ static __always_inline enum stack_end walk_native(struct stack_scratch *s, struc
 	if (!c.memory)
 		return STACK_ENDS;
 	p = bpf_map_lookup_elem(&unwind_processes, &tgid);
+	s->e.native_frames = 0;
 	w->first = p ? p->first : 0;
 	w->count = p ? p->count : 0;
 	w->generation = p ? p->generation : 0;

@@ -31,6 +31,7 @@ enum unwind_cfa {
 	UNWIND_AT_RSP,	    /* the word at rsp + w, plus add */
 	UNWIND_AT_RBP,	    /* the word at rbp + w, plus add */
 	UNWIND_REGISTER,    /* a register of the innermost frame, + w */
+	UNWIND_IN_REGISTER, /* rsp + w, and the return address is in a register of the innermost frame */
 	UNWIND_PLT,	    /* rsp + 8, or + 16 from this byte of a 16-byte entry on */
 	UNWIND_FRAME_POINTER, /* rbp + 16, on whatever stack that is */
 	UNWIND_END,	    /* the outermost function of a thread */

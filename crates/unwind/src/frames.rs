@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice,
-    LittleEndian, RegisterRule, UnwindContext, UnwindSection as _, UnwindTableRow, X86_64,
+    LittleEndian, Register, RegisterRule, UnwindContext, UnwindSection as _, UnwindTableRow,
+    X86_64,
 };
 
 use crate::expression::{self, Computes};
@@ -101,6 +102,17 @@ fn rule(row: &UnwindTableRow<usize>, eh_frame: &EhFrame<Slice<'_>>, cie: &Cie<'_
     match ra {
         Some(RegisterRule::Undefined) => return Rule::End,
         Some(RegisterRule::Offset(-8)) => {}
+        Some(RegisterRule::Register(Register(number))) if number < 16 => {
+            return match *row.cfa() {
+                CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => {
+                    i32::try_from(offset).map_or(Rule::Unsupported, |offset| Rule::InRegister {
+                        register: number as u8,
+                        offset,
+                    })
+                }
+                _ => Rule::Unsupported,
+            };
+        }
         Some(RegisterRule::Expression(_)) if cie.is_signal_trampoline() => {
             let cfa = match *row.cfa() {
                 CfaRule::Expression(expression) => computes(expression),

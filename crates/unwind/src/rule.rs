@@ -59,6 +59,14 @@ pub enum Rule {
         /// The caller's `rbp`.
         rbp: Rbp,
     },
+    /// The return address is in a register, and the caller's stack pointer is `rsp` plus so many bytes: in
+    /// `vfork`, whose child would overwrite the stack. Known in the innermost frame only.
+    InRegister {
+        /// DWARF's number of the register, below 16.
+        register: u8,
+        /// What to add to `rsp`.
+        offset: i32,
+    },
     /// `rbp` points to the caller's `rbp`, and above it lies the return address. It may be on another
     /// stack.
     FramePointer,

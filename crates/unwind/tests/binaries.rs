@@ -62,6 +62,10 @@ fn agrees(rule: Rule, cfa: &str, rbp: &str, ra: &str) -> Option<bool> {
     match rule {
         Rule::Gap => Some(false),
         Rule::Unsupported | Rule::FramePointer => None,
+        Rule::InRegister { register: number, offset } => {
+            let name = format!("r{number}({})", REGISTERS[usize::from(number)]);
+            Some(ra == name && register(cfa) == Some(("rsp", offset)))
+        }
         Rule::Signal => Some(cfa == "exp" && ra == "exp"),
         Rule::End => Some(ra == "u" || rbp == "go"),
         Rule::Frame { cfa: ours, rbp: our_rbp } => {
@@ -105,7 +109,8 @@ fn compare(path: &Path, table: &Table, section: &str) -> Comparison {
     let mut result = Comparison { rows: 0, unsupported: 0 };
     let mut last = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
+        // One word: "r5 (rdi)".
+        let line = line.unwrap().replace(" (", "(");
         if line.starts_with("Contents of") {
             in_section = line.contains(section);
         }

@@ -81,6 +81,11 @@ fn plain(cfa: u32) -> unwind_rule {
 fn rule(rule: Rule) -> Option<unwind_rule> {
     let (cfa, rbp) = match rule {
         Rule::Frame { cfa, rbp } => (cfa, rbp),
+        Rule::InRegister { register, offset } => {
+            let mut rule = plain(unwind_cfa::UNWIND_IN_REGISTER);
+            rule.words = two(offset, register.into())?;
+            return Some(rule);
+        }
         Rule::FramePointer => return Some(plain(unwind_cfa::UNWIND_FRAME_POINTER)),
         Rule::End => return Some(plain(unwind_cfa::UNWIND_END)),
         Rule::Signal => return Some(plain(unwind_cfa::UNWIND_SIGNAL)),

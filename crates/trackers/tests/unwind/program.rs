@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use underspan_trackers::ProbedBinary;
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwind/programs").join(name)
@@ -57,6 +61,28 @@ pub(crate) fn go() -> Option<PathBuf> {
     Some(output)
 }
 
+/// Where functions are in a file.
+pub(crate) fn offsets(binary: &Path, functions: &[&str]) -> Vec<u64> {
+    let bytes = fs::read(binary).expect("it was just built");
+    let file = object::File::parse(bytes.as_slice()).expect("an ELF file");
+    let offset = |function: &&str| {
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+        let address = symbol.expect("it has that function").address();
+        let within = |segment: &object::Segment<'_, '_>| {
+            (segment.address()..segment.address() + segment.size()).contains(&address)
+        };
+        let segment = file.segments().find(within).expect("it is mapped");
+        address - segment.address() + segment.file_range().0
+    };
+    functions.iter().map(offset).collect()
+}
+
+/// As what probes are attached to.
+pub(crate) fn probed(binary: &Path) -> ProbedBinary {
+    let meta = fs::metadata(binary).expect("it was just built");
+    ProbedBinary { path: binary.to_owned(), dev: meta.dev(), inode: meta.ino() }
+}
+
 /// A running one. It ends when this is dropped.
 pub(crate) struct Program {
     pub(crate) pid: u32,
@@ -81,9 +107,13 @@ impl Program {
         line.trim().to_owned()
     }
 
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().expect("it is piped"), "{line}").expect("it reads");
+    }
+
     /// Lets it play its role. The thread that sleeps, and what it says of its stack.
     pub(crate) fn play(&mut self) -> (u32, Vec<u64>) {
-        writeln!(self.child.stdin.as_mut().expect("it is piped"), "go").expect("it reads");
+        self.tell("go");
         let line = self.line();
         let mut words = line.split_whitespace();
         let tid = words.next().and_then(|word| word.parse().ok());

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use underspan_model::StackEnd;
+use underspan_trackers::GcTarget;
 
 use crate::program::{self, Program};
 use crate::sampler::Sampler;
@@ -11,18 +12,28 @@ use crate::sampler::Sampler;
 /// At least so many of a tree's 100 sleeps must have been sampled.
 const SAMPLES: usize = 90;
 
-/// Plays a role, and compares every sample with what the program said. The program's list begins in
-/// the function that sleeps; the sample with the system call.
+/// Plays a role, and compares every sample with what the program said.
 #[track_caller]
 fn compare(what: &str, sampler: &mut Sampler, program: &mut Program) {
-    let (tid, told) = program.play();
+    let told = program.play();
+    compare_with(&told, what, sampler, program);
+}
+
+/// The program's list begins in the function that sleeps; the sample with the system call.
+#[track_caller]
+fn compare_with(
+    (tid, told): &(u32, Vec<u64>),
+    what: &str,
+    sampler: &mut Sampler,
+    program: &mut Program,
+) {
     sampler.begin();
     assert!(told.len() >= 5, "{what}: {told:x?}");
     assert_eq!(program.line(), "done", "{what}");
     sampler.drain();
     let callers = &told[1..];
     let (mut right, mut wrong) = (0, 0);
-    for (stack, count) in sampler.waits(tid) {
+    for (stack, count) in sampler.waits(*tid) {
         let is_right = stack.native.ends_with(callers) && stack.ends.native == StackEnd::Complete;
         if is_right {
             right += count;
@@ -84,6 +95,30 @@ fn a_thread_that_sleeps_on() {
         assert!(stack.native.ends_with(&told[1..]), "{role}: {:x?}, not {told:x?}", stack.native);
         assert!(!stack.kernel.is_empty(), "{role}");
     }
+}
+
+/// The parent sleeps in `vfork`, which keeps its return address in a register.
+#[test]
+fn a_parent_whose_child_has_its_stack() {
+    c_role(&mut Sampler::new(), &trees(), "vfork", &[]);
+}
+
+/// Each of them returns to the kernel's page first, and one of them has jumped to another.
+#[test]
+fn functions_whose_return_is_probed() {
+    let binary = trees();
+    let mut sampler = Sampler::new();
+    let mut program = Program::start(Command::new(&binary).arg("probed"));
+    sampler.watch(program.pid);
+    // Without probes, with which no program knows its own callers.
+    let told = program.play();
+    let probed = ["deep", "tail_call", "last_of_chain"];
+    let offsets = program::offsets(&binary, &probed);
+    let target = GcTarget::Symbol(program::probed(&binary), offsets);
+    sampler.session.attach_gc(&target).expect("probes can be attached");
+    program.tell("go on");
+    assert_eq!(program.line(), "again");
+    compare_with(&told, "probed", &mut sampler, &mut program);
 }
 
 #[test]

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sort"
 	"syscall"
+	"time"
 )
 
 var sink int
@@ -70,7 +71,11 @@ func main() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	done := make(chan int)
-	go func() { done <- deep(25) }()
+	go func() {
+		runtime.LockOSThread()
+		done <- deep(25)
+	}()
 	<-done
 	fmt.Println("done")
+	time.Sleep(time.Hour) // A thread that exits may wait, and never goes back to tell its stack.
 }

@@ -66,6 +66,7 @@ fn main() {
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
     let total = Right(7).visit(20);
-    println!("done");
-    std::process::exit((total == 1) as i32);
+    println!("{}", if total == 1 { "one" } else { "done" });
+    // A thread that exits may wait, and never goes back to tell its stack.
+    std::thread::sleep(Duration::from_secs(1000));
 }

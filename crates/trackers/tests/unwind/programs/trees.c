@@ -7,7 +7,8 @@
  *	TID ADDRESS ADDRESS ...
  *
  * of the sleeping thread (the first address is in the function that sleeps), sleeps SLEEPS times, and
- * says "done". With the variable ASLEEP it sleeps on instead, until it is killed.
+ * says "done". A role in halves is played twice, telling first; then another line is waited for, it says "again",
+ * and sleeps. With the variable ASLEEP it sleeps on instead, until it is killed.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -15,6 +16,7 @@
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +28,35 @@
 #define NOINLINE __attribute__((noinline, noclone))
 
 static volatile int sink;
+static bool in_halves, told_half, in_vfork;
 
 /* Where every tree ends. */
 NOINLINE void tell_and_sleep(void)
 {
-	const struct timespec two_ms = { .tv_nsec = 2000000 };
+	static const struct timespec two_ms = { .tv_nsec = 2000000 };
 	static void *list[2048];
-	int count = backtrace(list, 2048);
 
-	printf("%d", gettid());
-	for (int i = 0; i < count; i++)
-		printf(" %lx", (unsigned long)list[i]);
-	puts("");
-	fflush(stdout);
+	if (!told_half) {
+		int count = backtrace(list, 2048);
+
+		printf("%d", gettid());
+		for (int i = 0; i < count; i++)
+			printf(" %lx", (unsigned long)list[i]);
+		puts("");
+		fflush(stdout);
+		told_half = in_halves;
+		if (in_halves)
+			return;
+	}
 	while (getenv("ASLEEP"))
 		sleep(1000);
-	for (int i = 0; i < SLEEPS; i++)
+	for (int i = 0; i < SLEEPS; i++) {
+		if (in_vfork && vfork())
+			continue;
 		nanosleep(&two_ms, NULL);
+		if (in_vfork)
+			_exit(0);
+	}
 	sink++;
 }
 
@@ -128,13 +142,28 @@ NOINLINE void tail_calls(void)
 	sink += tail_call(2) + 1;
 }
 
+static void probed(void)
+{
+	char line[16];
+
+	in_halves = true;
+	for (volatile int half = 0; half < 2; half++) { /* one call of it, not two */
+		tail_calls();
+		if (!half && !fgets(line, sizeof(line), stdin))
+			exit(1);
+		if (!half)
+			puts("again"), fflush(stdout);
+	}
+}
+
 /* The call is the function's last instruction: the return address is the next function's. */
 __attribute__((noinline, noclone, noreturn)) void never_returns(void)
 {
 	deep(4);
 	puts("done");
 	fflush(stdout);
-	_exit(0);
+	for (;;)
+		pause();
 }
 
 NOINLINE void ends_in_a_call(void)
@@ -222,6 +251,10 @@ int main(int argc, char **argv)
 		callback();
 	else if (!strcmp(role, "tail"))
 		tail_calls();
+	else if (!strcmp(role, "probed"))
+		probed();
+	else if (!strcmp(role, "vfork"))
+		in_vfork = true, signal(SIGCHLD, SIG_IGN), deep(4);
 	else if (!strcmp(role, "noreturn"))
 		ends_in_a_call();
 	else if (!strcmp(role, "signal"))
@@ -241,5 +274,7 @@ int main(int argc, char **argv)
 	else
 		return 2;
 	puts("done");
-	return 0;
+	fflush(stdout);
+	/* A thread that exits may wait, and never goes back to tell its stack. */
+	return pause();
 }
