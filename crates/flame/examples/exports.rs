@@ -43,7 +43,7 @@ fn main() {
     let after = Tree::new(&faster, grouping);
     let side = |tree| Side { tree, requests: 1, range_ns: 1_000_000_000 };
     let diff = Diff::new(side(&tree), side(&after), Per::Request);
-    write("diff.svg", svg::svg_diff(&diff, &heading, Per::Request).as_bytes());
+    write("diff.svg", svg::svg_diff(&diff, &heading, Per::Request, ("before", "after")).as_bytes());
     write("diff.folded", folded::folded_diff(&diff).as_bytes());
     write("diff.pb.gz", &pprof::pprof_diff(&diff, &header).unwrap());
 }

@@ -167,12 +167,12 @@ impl State {
             State::NetRead => 0x1e_88_e5,
             State::NetWrite => 0x03_9b_e5,
             State::NetConnect => 0x00_ac_c1,
-            State::PollWait => 0x78_90_9c,
-            State::DiskIo => 0x8d_6e_63,
-            State::PageFault => 0xa1_88_7f,
-            State::Sleep => 0xb0_be_c5,
-            State::PipeIpc => 0x60_7d_8b,
-            State::ChildWait => 0x54_6e_7a,
+            State::PollWait => 0xaf_b4_2b,
+            State::DiskIo => 0x8d_4e_2a,
+            State::PageFault => 0xc0_82_4f,
+            State::Sleep => 0x26_a6_9a,
+            State::PipeIpc => 0x3f_6f_a8,
+            State::ChildWait => 0x5c_6b_c0,
             State::Other => 0x42_42_42,
         }
     }

@@ -70,7 +70,8 @@ pub(super) fn heading_of_two(comparison: &Comparison, args: &Args) -> Heading {
     heading
 }
 
-fn names(args: &Args) -> (&'static str, &'static str) {
+/// What the two sides are called.
+pub(super) fn names(args: &Args) -> (&'static str, &'static str) {
     if args.slow.is_some() { ("fast", "slow") } else { ("before", "after") }
 }
 

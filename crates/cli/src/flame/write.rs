@@ -74,7 +74,7 @@ fn difference(comparison: &Comparison, args: &Args, format: Format) -> anyhow::R
         Format::Folded => folded::folded_diff(&diff).into_bytes(),
         Format::Pprof => pprof::pprof_diff(&diff, &header(&comparison.after, &heading))
             .context("cannot compress the profile")?,
-        _ => svg::svg_diff(&diff, &heading, comparison.per).into_bytes(),
+        _ => svg::svg_diff(&diff, &heading, comparison.per, summary::names(args)).into_bytes(),
     })
 }
 

@@ -53,7 +53,7 @@ impl Shapes {
         )
     }
 
-    pub(super) fn of_diff(diff: &Diff, per: Per) -> Shapes {
+    pub(super) fn of_diff(diff: &Diff, per: Per, sides: (&str, &str)) -> Shapes {
         let nodes = diff.nodes();
         let whole = nodes[ROOT].width;
         Self::place(
@@ -64,7 +64,7 @@ impl Shapes {
             |at| {
                 (
                     nodes[at].label.text(),
-                    diff_details(&nodes[at], per),
+                    diff_details(&nodes[at], per, sides),
                     colour::by_change(nodes[at].change(), whole),
                 )
             },
@@ -134,7 +134,7 @@ fn mostly(node: &Node) -> State {
 
 fn tree_details(node: &Node, whole: f64) -> String {
     let total = node.total.total();
-    let mut lines = heading(&node.label);
+    let mut lines = vec![node.label.text()];
     lines.push(format!(
         "{}, {} of the picture",
         words::time(total as f64),
@@ -165,6 +165,7 @@ fn tree_details(node: &Node, whole: f64) -> String {
             .map(|misses| format!("{misses:.1} cache misses per 1000 instructions"));
         lines.extend(ipc.into_iter().chain(misses));
     }
+    lines.extend(about(&node.label));
     escaped(&lines.join("\n"))
 }
 
@@ -180,11 +181,11 @@ fn line_shares(node: &Node, total: u64) -> String {
     format!("at line {}{more}", shown.join(", "))
 }
 
-fn diff_details(node: &DiffNode, per: Per) -> String {
+fn diff_details(node: &DiffNode, per: Per, (first, second): (&str, &str)) -> String {
     let unit = per.unit();
-    let mut lines = heading(&node.label);
-    lines.push(format!("before: {}{unit}", words::time(node.before)));
-    lines.push(format!("after: {}{unit}", words::time(node.after)));
+    let mut lines = vec![node.label.text()];
+    lines.push(format!("{first}: {}{unit}", words::time(node.before)));
+    lines.push(format!("{second}: {}{unit}", words::time(node.after)));
     let sign = if node.change() < 0.0 { "−" } else { "+" };
     let relative = if node.before > 0.0 {
         format!(" ({sign}{})", words::share(node.change().abs() / node.before))
@@ -192,28 +193,27 @@ fn diff_details(node: &DiffNode, per: Per) -> String {
         String::from(" (new)")
     };
     lines.push(format!("change: {sign}{}{unit}{relative}", words::time(node.change().abs())));
+    lines.extend(about(&node.label));
     escaped(&lines.join("\n"))
 }
 
-/// The name, and below it where the function is.
-fn heading(label: &Label) -> Vec<String> {
-    let mut lines = vec![label.text()];
+/// Where the function is, or what the box means.
+fn about(label: &Label) -> Option<String> {
     match label {
         Label::Function(function) => {
             let place = if function.file.is_empty() { &function.module } else { &function.file };
             let kind = function.kind.name();
-            lines.push(if place.is_empty() { kind.to_owned() } else { format!("{kind}, {place}") });
+            Some(if place.is_empty() { kind.to_owned() } else { format!("{kind}, {place}") })
         }
-        Label::Thread(_, _, 0) => {}
-        Label::Thread(_, pid, tid) => lines.push(format!("process {pid}, thread {tid}")),
-        Label::State(state) | Label::Wait(state, _) => lines.push(state.label().to_owned()),
-        Label::NotSampled(state) => lines.push(format!(
-            "{}: the ledger counts this time, and no sample fell into it: waits that still go on, or events that were lost",
+        Label::Thread(_, pid, tid) => (*tid != 0).then(|| format!("process {pid}, thread {tid}")),
+        Label::State(state) | Label::Wait(state, _) => Some(state.label().to_owned()),
+        Label::NotSampled(state) => Some(format!(
+            "{}: the ledger counts this time, and no sample fell into it: waits that still go on, or \
+             events that were lost",
             state.label()
         )),
-        Label::Truncated(_) => lines.push(String::from("outer frames are missing")),
-        Label::NoStack => lines.push(String::from("the stack could not be taken, or its names are gone")),
-        Label::Root | Label::Process(_) => {}
+        Label::Truncated(_) => Some(String::from("outer frames are missing")),
+        Label::NoStack => Some(String::from("the stack could not be taken, or its names are gone")),
+        Label::Root | Label::Process(_) => None,
     }
-    lines
 }

@@ -41,6 +41,15 @@ fn shade(kind: FrameKind, hue: Rgb) -> Rgb {
     }
 }
 
+/// What the shades of a state's hue mean.
+pub(super) fn shades(state: State) -> [(Rgb, &'static str); 3] {
+    [
+        (shade(FrameKind::Python, state.colour()), "light: Python"),
+        (shade(FrameKind::Native, state.colour()), "medium: native"),
+        (shade(FrameKind::Kernel, state.colour()), "dark: kernel"),
+    ]
+}
+
 /// Red for more, blue for less, the stronger the greater the share of the picture that changed.
 pub(super) fn by_change(change: f64, whole: f64) -> Rgb {
     if whole <= 0.0 {
@@ -110,6 +119,16 @@ mod tests {
                 let contrast = (light + 0.05) / (dark + 0.05);
                 assert!(contrast >= 4.5, "{state:?} {kind:?}: {contrast:.2}");
             }
+        }
+    }
+
+    /// Grey is what is idle.
+    #[test]
+    fn known_states_are_not_grey() {
+        for state in State::ALL.into_iter().filter(|state| *state != State::Other) {
+            let [_, r, g, b] = shade(FrameKind::Python, state.colour()).to_be_bytes();
+            let spread = r.max(g).max(b) - r.min(g).min(b);
+            assert!(spread >= 30, "{state:?}: {r:02x} {g:02x} {b:02x}");
         }
     }
 

@@ -65,13 +65,16 @@ pub fn svg(tree: &Tree, heading: &Heading, colouring: Colouring) -> String {
 }
 
 /// A difference as a flame graph: as wide as the greater of both sides, red for more, blue for less.
-pub fn svg_diff(diff: &Diff, heading: &Heading, per: Per) -> String {
+/// `sides`: what the first and the second are called, such as `before` and `after`.
+pub fn svg_diff(diff: &Diff, heading: &Heading, per: Per, sides: (&str, &str)) -> String {
+    let (first, second) = sides;
+    let entry = |change, text| (colour_text(colour::by_change(change, 1.0)), text);
     let legend = vec![
-        (colour_text(colour::by_change(1.0, 1.0)), String::from("more than before")),
-        (colour_text(colour::by_change(0.0, 1.0)), String::from("as before")),
-        (colour_text(colour::by_change(-1.0, 1.0)), String::from("less than before")),
+        entry(1.0, format!("{second}: more than {first}")),
+        entry(0.0, String::from("the same")),
+        entry(-1.0, format!("{second}: less than {first}")),
     ];
-    document(&Shapes::of_diff(diff, per), heading, &legend)
+    document(&Shapes::of_diff(diff, per, sides), heading, &legend)
 }
 
 const LOW: u32 = 0x3d_75_ca;
@@ -98,6 +101,11 @@ fn states(tree: &Tree) -> Vec<(String, String)> {
             colour_text(colour::IDLE),
             format!("idle {}", share(root.idle_ns as f64 / whole)),
         ));
+    }
+    // Shown on the largest state's hue.
+    if let Some((state, _)) = root.total.largest_first().first() {
+        let shades = colour::shades(*state);
+        legend.extend(shades.map(|(shade, text)| (colour_text(shade), text.to_owned())));
     }
     legend
 }

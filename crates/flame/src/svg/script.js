@@ -27,6 +27,12 @@
   const root = boxes[0];
   let zoomed = root;
   let width = svg.viewBox.baseVal.width;
+  // What is said above the boxes is set already.
+  const ends = Array.from(svg.querySelectorAll(":scope > text"), (text) => {
+    const box = text.getBBox();
+    return box.x + box.width;
+  });
+  const narrowest = Math.max(600, Math.ceil(Math.max(...ends) + margin));
   let pattern = null;
 
   const isAbove = (box) =>
@@ -57,10 +63,10 @@
   function resize() {
     // Standing alone, the picture is as wide as the window; within a page it is scaled.
     if (svg !== document.documentElement || !window.innerWidth) return;
-    width = Math.max(window.innerWidth, 600);
+    width = Math.max(window.innerWidth, narrowest);
     svg.setAttribute("width", width);
     svg.setAttribute("viewBox", `0 0 ${width} ${svg.viewBox.baseVal.height}`);
-    tools.setAttribute("x", width - margin - 320);
+    tools.setAttribute("x", Math.max(margin, Math.min(width, window.innerWidth) - margin - 320));
     draw();
   }
 
@@ -80,8 +86,11 @@
     remember();
   }
 
+  // On one line; the box's own title has all of it.
   function say(box) {
-    status.textContent = box ? box.details.split("\n").join(" · ") : found();
+    const text = box ? box.details.split("\n").join(" · ") : found();
+    const fits = Math.floor((width - 2 * margin) / character);
+    status.textContent = text.length <= fits ? text : text.slice(0, fits - 1) + "…";
   }
 
   function search(text) {

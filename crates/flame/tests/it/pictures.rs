@@ -42,7 +42,7 @@ fn a_picture_of_a_difference() {
         (Tree::new(&samples[1..4], grouping()), Tree::new(&samples[2..6], grouping()));
     let side = |tree| Side { tree, requests: 1, range_ns: 1 };
     let diff = Diff::new(side(&before), side(&after), Per::Request);
-    assert_snapshot!(boxes(&svg_diff(&diff, &heading(), Per::Request)));
+    assert_snapshot!(boxes(&svg_diff(&diff, &heading(), Per::Request, ("before", "after"))));
 }
 
 #[test]
