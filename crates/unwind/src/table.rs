@@ -1,5 +1,7 @@
 //! A binary's rules in the order of its addresses.
 
+use std::collections::HashMap;
+
 use crate::Rule;
 
 /// From this address on, up to the next row's, this rule holds.
@@ -50,9 +52,10 @@ impl Table {
             // Where two speak of one address, the one that begins later is the more precise.
             let next = functions.list.get(index + 1).map_or(u64::MAX, |next| next.start);
             let until = function.end.min(next);
-            for &(pc, rule) in &functions.rows[function.rows.clone()] {
+            for &(into, number) in &functions.rows[function.rows.clone()] {
+                let pc = function.start + u64::from(into);
                 if pc < until {
-                    push(&mut rows, base, pc, rule);
+                    push(&mut rows, base, pc, functions.rules[number as usize]);
                 }
             }
             end = end.max(until);
@@ -103,11 +106,15 @@ fn push(rows: &mut Vec<Row>, base: u64, address: u64, rule: Rule) {
     }
 }
 
-/// Functions as they were read, in any order.
+/// Functions as they were read, in any order. A large binary has millions of rows, but a few hundred different
+/// rules: each is kept once.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     list: Vec<Function>,
-    rows: Vec<(u64, Rule)>,
+    /// Bytes from the function's start, and the rule's number.
+    rows: Vec<(u32, u32)>,
+    rules: Vec<Rule>,
+    numbers: HashMap<Rule, u32>,
 }
 
 #[derive(Debug)]
@@ -126,13 +133,24 @@ impl Functions {
         rows: impl IntoIterator<Item = (u64, Rule)>,
     ) {
         let first = self.rows.len();
+        let mut last = None;
         for (pc, rule) in rows {
-            let last = self.rows.get(first..).and_then(<[_]>::last);
-            if last.is_none_or(|&(_, last)| last != rule) {
-                self.rows.push((pc, rule));
+            // A function of 4 GiB makes the whole table too wide.
+            let Ok(into) = u32::try_from(pc - start) else { break };
+            if last != Some(rule) {
+                let number = self.number(rule);
+                self.rows.push((into, number));
+                last = Some(rule);
             }
         }
         self.list.push(Function { start, end, rows: first..self.rows.len() });
+    }
+
+    fn number(&mut self, rule: Rule) -> u32 {
+        *self.numbers.entry(rule).or_insert_with(|| {
+            self.rules.push(rule);
+            self.rules.len() as u32 - 1
+        })
     }
 
     /// The lowest and the highest address.
