@@ -165,8 +165,8 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
     }
     if lost.iter().any(LostEvents::is_stack_end) {
         notes.push(String::from(
-            "some stacks of its threads are without their outer frames: where in the code the time \
-             went may be told of the rest only",
+            "some stacks of its threads are cut short, without their outer frames: where in the code \
+             that time went is told less exactly. No time is missing: the ledger is exact",
         ));
     }
     notes

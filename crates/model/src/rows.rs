@@ -235,8 +235,14 @@ impl LostEvents {
     /// Whether it counts stacks that are not whole, as [`StackEnd`] says why: something is known of
     /// each, and each says so itself.
     pub fn is_stack_end(&self) -> bool {
+        self.stack_end().is_some()
+    }
+
+    /// Why the stacks that it counts are not whole. `None`: it counts no stacks.
+    pub fn stack_end(&self) -> Option<StackEnd> {
         let of_stacks = [Self::STACK, "offcpu"].contains(&self.tracker.as_str());
-        of_stacks && StackEnd::ALL.iter().any(|end| end.name() == self.reason)
+        let end = StackEnd::ALL.into_iter().find(|end| end.name() == self.reason);
+        end.filter(|_| of_stacks)
     }
 
     /// Whether no row is missing for it: a stack is not whole and says so, or the kernel did not tell

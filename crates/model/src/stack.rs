@@ -115,6 +115,22 @@ impl StackEnd {
         }
     }
 
+    /// What that means for a sample's stack, in words that go on from how many there were.
+    pub const fn words(self) -> &'static str {
+        match self {
+            StackEnd::Complete => "whole",
+            StackEnd::Absent => "with nothing of this kind to walk",
+            StackEnd::TooDeep => "with more frames than are recorded",
+            StackEnd::NoMapping => "through code whose unwind table was not read yet",
+            StackEnd::NoTable => "through code without an unwind table",
+            StackEnd::NoRule => "through a function of which no rule says where its caller is",
+            StackEnd::Unreadable => "in memory that could not be read",
+            StackEnd::NoThreadState => "without the Python frames: no thread state was found",
+            StackEnd::Inconsistent => "in memory that can be no stack",
+            StackEnd::Missed => "not taken: the thread had gone on",
+        }
+    }
+
     /// Whether outer frames may be missing.
     pub const fn is_truncated(self) -> bool {
         !matches!(self, StackEnd::Complete | StackEnd::Absent)

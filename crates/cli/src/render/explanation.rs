@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_explain::words::{self, count, duration, percent};
 use underspan_explain::{Explanation, Match, Part};
-use underspan_model::State;
+use underspan_model::{LostEvents, StackEnd, State};
 
 use super::bar::{cells, per_mille};
 use super::findings::findings;
@@ -261,19 +261,40 @@ fn unknown(it: &Explanation, width: usize, ink: Ink) -> String {
         duration(it.unknown.ns),
         percent(it.unknown.ns, it.client_wait_ns)
     );
-    // A row a second: their sums say as much.
-    let mut sums = BTreeMap::<_, u64>::new();
-    for row in &it.lost {
-        let sum = sums.entry((&row.tracker, &row.reason)).or_default();
-        *sum = sum.saturating_add(row.count);
-    }
-    let rows: Vec<_> = sums.iter().map(|((who, why), n)| format!("{who} {why} {n}")).collect();
-    let (lost, rows) = if it.lost_events == 0 {
-        (ink.good("lost events: none"), String::new())
-    } else {
-        let rows = hanging("lost: ", &rows.join(", "), width, |line| ink.bad(line));
-        (ink.bad(&format!("lost events: {}", it.lost_events)), rows)
-    };
     let unknown = if it.unknown.ns == 0 { ink.good(&unknown) } else { ink.warn(&unknown) };
-    format!("{unknown} · {lost}\n{rows}")
+    let (of_stacks, of_events): (Vec<_>, Vec<_>) =
+        it.lost.iter().partition(|row| row.is_stack_end());
+    let (events, rows) = sums(&of_events, |row| format!("{} {}", row.tracker, row.reason));
+    let mut line = match events {
+        0 => format!("{unknown} · {}", ink.good("lost events: none")),
+        _ => format!("{unknown} · {}", ink.bad(&format!("lost events: {events}"))),
+    };
+    let mut text = String::new();
+    if events > 0 {
+        let rows: Vec<_> = rows.iter().map(|(what, n)| format!("{what} {n}")).collect();
+        text += &hanging("lost: ", &rows.join(", "), width, |line| ink.bad(line));
+    }
+    // Nothing is lost of these but frames.
+    let words = |row: &LostEvents| row.stack_end().map_or("", StackEnd::words).to_owned();
+    let (stacks, rows) = sums(&of_stacks, words);
+    if stacks > 0 {
+        line += &format!(" · {}", ink.warn(&format!("stacks cut short: {stacks}")));
+        let rows: Vec<_> = rows.iter().map(|(why, n)| format!("{n} {why}")).collect();
+        text += &hanging("stacks: ", &rows.join(", "), width, |line| ink.warn(line));
+    }
+    format!("{line}\n{text}")
+}
+
+/// There is a row for each second: their sums, by what they are called, say as much.
+fn sums(
+    rows: &[&LostEvents],
+    name: impl Fn(&LostEvents) -> String,
+) -> (u64, BTreeMap<String, u64>) {
+    let (mut all, mut sums) = (0u64, BTreeMap::<_, u64>::new());
+    for row in rows {
+        let sum = sums.entry(name(row)).or_default();
+        *sum = sum.saturating_add(row.count);
+        all = all.saturating_add(row.count);
+    }
+    (all, sums)
 }

@@ -72,6 +72,17 @@ fn unknown_time_and_lost_events() {
     assert_snapshot!(plain(&common::unknown()));
 }
 
+/// No event is lost, and no time.
+#[test]
+fn stacks_that_are_cut_short() {
+    let mut evidence = common::held_lock();
+    // The request's own thread, and its culprit.
+    for (sample, ends) in evidence.samples.iter_mut().zip(["no_mapping", "no_mapping, too_deep"]) {
+        sample.stack.truncated = String::from(ends);
+    }
+    assert_snapshot!(plain(&evidence));
+}
+
 #[test]
 fn a_table_of_requests() {
     let evidences = [

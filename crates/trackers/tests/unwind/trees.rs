@@ -118,6 +118,8 @@ fn functions_whose_return_is_probed() {
     sampler.session.attach_gc(&target).expect("probes can be attached");
     program.tell("go on");
     assert_eq!(program.line(), "again");
+    // By then it has said so.
+    std::thread::sleep(std::time::Duration::from_millis(10));
     compare_with(&told, "probed", &mut sampler, &mut program);
 }
 
