@@ -22,4 +22,4 @@ pub use error::Error;
 pub use image::{Identity, Image, Segment, address_of};
 pub use maps::{Backing, Mapping, executable_mappings, open, read_memory};
 pub use rule::{Cfa, Rbp, Rule};
-pub use table::{Coverage, Row, Table};
+pub use table::{Coverage, Row, Rows, Table};

@@ -29,13 +29,83 @@ impl Coverage {
     }
 }
 
+/// Rows in the order of their addresses. A large binary has millions of them, but a few hundred different rules:
+/// each is kept once.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Where each begins, and its rule's number.
+    starts: Vec<(u32, u32)>,
+    rules: Vec<Rule>,
+}
+
+impl Rows {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// The row with this number.
+    pub fn get(&self, at: usize) -> Option<Row> {
+        self.starts.get(at).map(|start| self.row(start))
+    }
+
+    /// The last.
+    pub fn last(&self) -> Option<Row> {
+        self.starts.last().map(|start| self.row(start))
+    }
+
+    /// The one that holds at so many bytes from the table's base.
+    pub fn at(&self, pc: u64) -> Option<Row> {
+        let after = self.starts.partition_point(|&(start, _)| u64::from(start) <= pc);
+        self.get(after.checked_sub(1)?)
+    }
+
+    /// One after another.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Row> {
+        self.starts.iter().map(|start| self.row(start))
+    }
+
+    fn row(&self, &(pc, number): &(u32, u32)) -> Row {
+        Row { pc, rule: self.rules[number as usize] }
+    }
+}
+
+impl FromIterator<Row> for Rows {
+    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+        let mut rules = Rules::default();
+        let starts = rows.into_iter().map(|row| (row.pc, rules.number(row.rule))).collect();
+        Rows { starts, rules: rules.list }
+    }
+}
+
+/// Each rule once, with its number.
+#[derive(Debug, Default)]
+struct Rules {
+    list: Vec<Rule>,
+    numbers: HashMap<Rule, u32>,
+}
+
+impl Rules {
+    fn number(&mut self, rule: Rule) -> u32 {
+        *self.numbers.entry(rule).or_insert_with(|| {
+            self.list.push(rule);
+            self.list.len() as u32 - 1
+        })
+    }
+}
+
 /// All rules of a binary. Neighbouring rows differ, and the last one is a [`Rule::Gap`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Table {
     /// The virtual address, as the file has it, of the first function.
     pub base: u64,
     /// Sorted by address. The first is at 0.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
 }
 
 impl Table {
@@ -43,11 +113,12 @@ impl Table {
     pub(crate) fn from_functions(mut functions: Functions) -> Option<Self> {
         functions.list.sort_by_key(|function| function.start);
         let base = functions.list.first()?.start;
-        let mut rows: Vec<Row> = Vec::with_capacity(functions.rows.len() + functions.list.len());
+        let gap = functions.rules.number(Rule::Gap);
+        let mut starts = Vec::with_capacity(functions.rows.len() + functions.list.len());
         let mut end = base;
         for (index, function) in functions.list.iter().enumerate() {
             if function.start > end {
-                push(&mut rows, base, end, Rule::Gap);
+                push(&mut starts, base, end, gap);
             }
             // Where two speak of one address, the one that begins later is the more precise.
             let next = functions.list.get(index + 1).map_or(u64::MAX, |next| next.start);
@@ -55,13 +126,13 @@ impl Table {
             for &(into, number) in &functions.rows[function.rows.clone()] {
                 let pc = function.start + u64::from(into);
                 if pc < until {
-                    push(&mut rows, base, pc, functions.rules[number as usize]);
+                    push(&mut starts, base, pc, number);
                 }
             }
             end = end.max(until);
         }
-        push(&mut rows, base, end, Rule::Gap);
-        Some(Table { base, rows })
+        push(&mut starts, base, end, gap);
+        Some(Table { base, rows: Rows { starts, rules: functions.rules.list } })
     }
 
     /// The bytes from `base` that the rows speak of.
@@ -71,9 +142,8 @@ impl Table {
 
     /// The rule for a virtual address.
     pub fn rule(&self, address: u64) -> Rule {
-        let Some(pc) = address.checked_sub(self.base) else { return Rule::Gap };
-        let after = self.rows.partition_point(|row| u64::from(row.pc) <= pc);
-        after.checked_sub(1).and_then(|at| self.rows.get(at)).map_or(Rule::Gap, |row| row.rule)
+        let row = address.checked_sub(self.base).and_then(|pc| self.rows.at(pc));
+        row.map_or(Rule::Gap, |row| row.rule)
     }
 
     /// How much can be followed.
@@ -95,26 +165,24 @@ impl Table {
 }
 
 /// Rows that say the same as the one before are left out; of two at one address the later counts.
-fn push(rows: &mut Vec<Row>, base: u64, address: u64, rule: Rule) {
+fn push(starts: &mut Vec<(u32, u32)>, base: u64, address: u64, number: u32) {
     // The caller has seen to it that the span is below 4 GiB.
     let pc = (address - base) as u32;
-    if rows.last().is_some_and(|last| last.pc >= pc) {
-        rows.pop();
+    if starts.last().is_some_and(|&(last, _)| last >= pc) {
+        starts.pop();
     }
-    if rows.last().is_none_or(|last| last.rule != rule) {
-        rows.push(Row { pc, rule });
+    if starts.last().is_none_or(|&(_, last)| last != number) {
+        starts.push((pc, number));
     }
 }
 
-/// Functions as they were read, in any order. A large binary has millions of rows, but a few hundred different
-/// rules: each is kept once.
+/// Functions as they were read, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     list: Vec<Function>,
     /// Bytes from the function's start, and the rule's number.
     rows: Vec<(u32, u32)>,
-    rules: Vec<Rule>,
-    numbers: HashMap<Rule, u32>,
+    rules: Rules,
 }
 
 #[derive(Debug)]
@@ -138,19 +206,12 @@ impl Functions {
             // A function of 4 GiB makes the whole table too wide.
             let Ok(into) = u32::try_from(pc - start) else { break };
             if last != Some(rule) {
-                let number = self.number(rule);
+                let number = self.rules.number(rule);
                 self.rows.push((into, number));
                 last = Some(rule);
             }
         }
         self.list.push(Function { start, end, rows: first..self.rows.len() });
-    }
-
-    fn number(&mut self, rule: Rule) -> u32 {
-        *self.numbers.entry(rule).or_insert_with(|| {
-            self.rules.push(rule);
-            self.rules.len() as u32 - 1
-        })
     }
 
     /// The lowest and the highest address.

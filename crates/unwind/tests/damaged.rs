@@ -25,8 +25,8 @@ fn read(bytes: &[u8]) -> Result<Table, Error> {
 }
 
 fn check(table: &Table) {
-    assert!(table.rows.is_sorted_by(|one, other| one.pc < other.pc));
-    assert_eq!(table.rows.first().map(|row| row.pc), Some(0));
+    assert!(table.rows.iter().is_sorted_by(|one, other| one.pc < other.pc));
+    assert_eq!(table.rows.get(0).map(|row| row.pc), Some(0));
     assert_eq!(table.rows.last().map(|row| row.rule), Some(Rule::Gap));
     let coverage = table.coverage();
     assert!(coverage.supported <= coverage.described);

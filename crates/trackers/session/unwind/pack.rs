@@ -26,10 +26,10 @@ fn blocks(table: &Table) -> u32 {
 /// The entries of a table whose first is entry `at`.
 pub(super) fn pack(table: &Table, at: u32) -> Vec<[u8; ENTRY]> {
     let blocks = blocks(table);
-    let mut index = Vec::with_capacity(blocks as usize);
-    let mut rows: Vec<[u8; ENTRY]> = Vec::with_capacity(table.rows.len());
-    let base = at + blocks;
-    // Rows up to this one are placed, the last of them at the end of `rows`.
+    let mut entries = Vec::with_capacity(blocks as usize + table.rows.len());
+    // Filled in as the rows behind them get their places.
+    entries.resize(blocks as usize, [0; ENTRY]);
+    // Rows up to this one are placed, the last of them at the end of `entries`.
     let mut placed: Option<usize> = None;
     let mut next = 0;
     for block in 0..blocks {
@@ -39,23 +39,23 @@ pub(super) fn pack(table: &Table, at: u32) -> Vec<[u8; ENTRY]> {
         while table.rows.get(next + 1).is_some_and(|row| u64::from(row.pc) <= start) {
             next += 1;
         }
-        let within = &table.rows[next..];
-        let count = within.iter().take_while(|row| u64::from(row.pc) < end).count().max(1);
+        let within = (next..).map_while(|row| table.rows.get(row));
+        let count = within.take_while(|row| u64::from(row.pc) < end).count().max(1);
         let shares = placed == Some(next);
-        let mut first = base + rows.len() as u32 - u32::from(shares);
+        let mut first = at + entries.len() as u32 - u32::from(shares);
         let last = first + count as u32 - 1;
         let mut skip = usize::from(shares);
         if first / UNWIND_SHARD != last / UNWIND_SHARD {
             first = (first / UNWIND_SHARD + 1) * UNWIND_SHARD;
-            rows.resize((first - base) as usize, [0; ENTRY]);
+            entries.resize((first - at) as usize, [0; ENTRY]);
             skip = 0;
         }
-        rows.extend(within[skip..count].iter().map(entry));
+        let within = (next + skip..next + count).filter_map(|row| table.rows.get(row));
+        entries.extend(within.map(|row| entry(&row)));
         placed = Some(next + count - 1);
-        index.push(bytes_of_block(unwind_block { first, rows: count as u32 }));
+        entries[block as usize] = bytes_of_block(unwind_block { first, rows: count as u32 });
     }
-    index.extend(rows);
-    index
+    entries
 }
 
 fn bytes_of_block(block: unwind_block) -> [u8; ENTRY] {
@@ -163,13 +163,13 @@ mod tests {
         let mut rows: Vec<_> = (0..90_000).map(|n| row(n, 1 + n as i32 % 1000)).collect();
         rows.extend((0..50).map(|n| row(90_000 + 3000 * n, 2 + n as i32)));
         rows.push(Row { pc: 240_000, rule: Rule::Gap });
-        let table = Table { base: 0x1000, rows };
+        let table = Table { base: 0x1000, rows: rows.iter().copied().collect() };
         for at in [1, 777, UNWIND_SHARD - 300, UNWIND_SHARD, 3 * UNWIND_SHARD - 1] {
             let entries = pack(&table, at);
             assert!(entries.len() as u32 <= room(&table));
             for pc in (0..240_000).step_by(7) {
                 let found = find(&entries, at, pc);
-                let wanted = &table.rows[table.rows.partition_point(|row| row.pc <= pc) - 1];
+                let wanted = &rows[rows.partition_point(|row| row.pc <= pc) - 1];
                 assert_eq!(found.pc, wanted.pc, "at {pc:#x}, table at {at}");
                 assert_eq!(found.rule.cfa(), unwind_cfa::UNWIND_RSP as u8);
             }
