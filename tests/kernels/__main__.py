@@ -111,8 +111,9 @@ def tell(line, said):
     if "check" in said:
         outcome = "ok" if said["ok"] else "WRONG"
         print(f"{line:5} {outcome:5} {said['check']:56} {said['detail']}")
-        if "first" in said:
-            print(f"{line:5}       at the second play; the first: {said['first']}")
+    if "again" in said:
+        outcome = "held" if said["ok"] else f"wrong again: {said['detail']}"
+        print(f"{line:5}       a second play of {said['again']}: {outcome}")
     sys.stdout.flush()
 
 
@@ -139,8 +140,7 @@ def sum_up(kernel, result, seconds):
     for problem in (result.doctor.get("error"), result.problem):
         if problem:
             print(f"  {problem}")
-    twice = ("at the second play only", sorted(result.twice.difference(wrong)))
-    for what, names in (("does not run", idle), ("WRONG", wrong), twice, ("hook", surprising)):
+    for what, names in (("does not run", idle), ("WRONG", wrong), ("hook", surprising)):
         for name in names:
             print(f"  {what}: {name}")
     sys.stdout.flush()

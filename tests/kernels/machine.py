@@ -18,12 +18,10 @@ BOOT_LINE = (
 
 @dataclasses.dataclass
 class Result:
-    """What `doctor` printed; checks as (name, ok, detail), and which were played twice; `problem`
-    if it ended early."""
+    """What `doctor` printed; checks as (name, ok, detail); `problem` if it ended early."""
 
     doctor: dict = dataclasses.field(default_factory=dict)
     checks: list = dataclasses.field(default_factory=list)
-    twice: set = dataclasses.field(default_factory=set)
     problem: str = ""
 
 
@@ -98,8 +96,6 @@ def listen(lines, copy, tell):
         if "check" in said:
             during = f"after {said['check']}"
             result.checks.append((said["check"], said["ok"], said["detail"]))
-        if "first" in said:
-            result.twice.add(said["check"])
         if "done" in said:
             during = ""
         tell(said)
