@@ -46,7 +46,7 @@ pub(crate) struct Binary {
 }
 
 impl Named {
-    /// That it takes, with what remembering it takes.
+    /// Bytes that it takes, with what remembering it takes.
     pub(crate) fn bytes(&self) -> usize {
         let text = |frame: &Frame| frame.function.len() + frame.file.len() + frame.module.len();
         let frames = self.frames.iter().map(|frame| size_of::<Frame>() + text(frame));

@@ -11,7 +11,7 @@ thread_local! {
 
 /// The system's allocator, counting. A program whose `#[global_allocator]` this is names stacks within the
 /// bounds that [`Symbolizer`](crate::Symbolizer) speaks of; with another they are bounds of number and time
-/// only. Counting takes a nanosecond.
+/// only. Counting is an addition to a number of the thread's own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counting;
 
