@@ -1,3 +1,5 @@
+//! Why a process's interpreter cannot be used.
+
 use std::io;
 
 use crate::Version;

@@ -1,3 +1,5 @@
+//! Looks at a process: finds its interpreter, and remembers what was found per file.
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -1,3 +1,5 @@
+//! What is known of a process's interpreter.
+
 use std::ops::Range;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! Versions of CPython.
+
 use std::fmt;
 
 /// A CPython version.

@@ -22,7 +22,7 @@ use crate::reader::{give_back, let_go};
 const OPEN: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 
 /// What was read of a file is kept that long after the last look-up in it, if there is room: reading it again
-/// can take some 50 ms.
+/// takes long for a large one (measured once: 50 ms).
 const STAY_OPEN: Duration = Duration::from_secs(10);
 /// Reading a file again is cheap after that many times what was spent on it: 2 % of the time.
 const PAUSE: u32 = 50;

@@ -6,8 +6,8 @@
 //!            └─ Python ─▶ code objects (crate cpython) ─▶ interleave ◀┘
 //! ```
 //!
-//! All of it is slow beside taking a stack (a first look into a large binary takes some 50 ms): run
-//! it on a thread of its own.
+//! All of it is slow beside taking a stack (measured once: 50 ms for a first look into a large
+//! binary): run it on a thread of its own.
 
 mod binaries;
 mod binary;

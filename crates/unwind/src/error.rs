@@ -24,6 +24,9 @@ pub enum Error {
         "it has no .eh_frame: build it with -fasynchronous-unwind-tables, or with frame pointers"
     )]
     NoTable,
+    /// It ends before its tables do.
+    #[error("it is cut off: its unwind tables lie beyond its end")]
+    CutOff,
     /// Its tables cannot be what they say.
     #[error("its .eh_frame is damaged: {0}")]
     Damaged(#[from] gimli::Error),
@@ -34,6 +37,12 @@ pub enum Error {
         bytes: u64,
         /// What is read at most.
         limit: u64,
+    },
+    /// More than is worth keeping.
+    #[error("it has more than {limit} rows")]
+    TooManyRows {
+        /// So many are kept at most.
+        limit: usize,
     },
     /// Code that spans more than 4 GiB.
     #[error("its code spans more than 4 GiB")]

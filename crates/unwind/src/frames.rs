@@ -1,86 +1,108 @@
 //! `.eh_frame` to rules.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice,
-    LittleEndian, Register, RegisterRule, UnwindContext, UnwindSection as _, UnwindTableRow,
-    X86_64,
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset,
+    FrameDescriptionEntry, PartialFrameDescriptionEntry, Register, RegisterRule, UnwindContext,
+    UnwindSection as _, UnwindTableRow, X86_64,
 };
 
 use crate::expression::{self, Computes};
-use crate::table::Functions;
+use crate::section::Section;
 use crate::{Error, Rbp, Rule};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
-type Cie<'a> = CommonInformationEntry<Slice<'a>>;
+type Cie = CommonInformationEntry<Section>;
+type Fde = FrameDescriptionEntry<Section>;
 
-/// Rows of one table at most: 30 times what libpython has.
-const MAX_ROWS: usize = 8 << 20;
+/// A section's entries.
+pub(crate) struct Frames {
+    section: EhFrame<Section>,
+    bases: BaseAddresses,
+    /// By offset. `None`: its instructions cannot be followed, nor those of functions that begin with them.
+    cies: HashMap<usize, Option<Cie>>,
+    context: UnwindContext<usize>,
+}
 
-/// Reads all functions within `code`, the ranges of addresses that hold code.
-///
-/// Single entries that cannot be read are left out, which leaves a gap there.
-///
-/// # Errors
-/// If the section's entries cannot be told apart.
-pub(crate) fn read(
-    section: &[u8],
-    bases: &BaseAddresses,
-    code: &[std::ops::Range<u64>],
-    functions: &mut Functions,
-) -> Result<(), Error> {
-    let mut eh_frame = EhFrame::new(section, LittleEndian);
-    eh_frame.set_address_size(8);
-    let mut cies: HashMap<usize, Cie<'_>> = HashMap::new();
-    let mut context = UnwindContext::new();
-    let mut rows = Vec::new();
-    let mut entries = eh_frame.entries(bases);
-    while let Some(entry) = entries.next()? {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let mut cie = |_: &EhFrame<_>, bases: &BaseAddresses, offset: EhFrameOffset| {
-            if let Some(known) = cies.get(&offset.0) {
-                return Ok(known.clone());
+impl Frames {
+    pub(crate) fn new(section: Section, bases: BaseAddresses) -> Self {
+        let mut section = EhFrame::from(section);
+        section.set_address_size(8);
+        Frames { section, bases, cies: HashMap::new(), context: UnwindContext::new() }
+    }
+
+    /// Tells of all functions within `code`, the ranges of addresses that hold code: where each begins, and its
+    /// entry's offset. Single entries that cannot be read are left out, which leaves a gap there.
+    ///
+    /// # Errors
+    /// If the section's entries cannot be told apart; and those of `each`.
+    pub(crate) fn functions(
+        &mut self,
+        code: &[Range<u64>],
+        mut each: impl FnMut(u64, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (section, bases) = (self.section.clone(), self.bases.clone());
+        let mut entries = section.entries(&bases);
+        while let Some(entry) = entries.next()? {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let offset = partial.offset();
+            let Some(fde) = self.parse(&partial) else { continue };
+            let start = fde.initial_address();
+            let Some(end) = start.checked_add(fde.len()) else { continue };
+            // The linker leaves entries of functions that it has thrown away, at address 0.
+            if start < end && code.iter().any(|code| code.contains(&start) && end <= code.end) {
+                each(start, offset)?;
             }
-            let read = eh_frame.cie_from_offset(bases, offset)?;
-            cies.insert(offset.0, read.clone());
-            Ok(read)
-        };
-        let Ok(fde) = partial.parse(&mut cie) else { continue };
-        let start = fde.initial_address();
-        let Some(end) = start.checked_add(fde.len()) else { continue };
-        // The linker leaves entries of functions that it has thrown away, at address 0.
-        if fde.len() == 0 || !code.iter().any(|code| code.contains(&start) && end <= code.end) {
-            continue;
         }
-        rows.clear();
-        let Ok(mut table) = fde.rows(&eh_frame, bases, &mut context) else { continue };
+        Ok(())
+    }
+
+    /// Tells the function's rules, from its first byte on, in ascending order, of two at one address the later one.
+    /// Returns its end.
+    pub(crate) fn rules(&mut self, offset: usize, mut each: impl FnMut(u64, Rule)) -> Option<u64> {
+        let (section, bases) = (self.section.clone(), self.bases.clone());
+        let partial = section.partial_fde_from_offset(&bases, EhFrameOffset(offset)).ok()?;
+        let fde = self.parse(&partial)?;
+        let (start, end) = (fde.initial_address(), fde.end_address());
+        let mut table = fde.rows(&section, &bases, &mut self.context).ok()?;
+        let mut at = None;
         loop {
             match table.next_row() {
                 Ok(Some(row)) => {
-                    let rule = rule(row, &eh_frame, fde.cie());
-                    let at = row.start_address().clamp(start, end);
-                    rows.push((if rows.is_empty() { start } else { at }, rule));
+                    let from = at.map_or(start, |_| row.start_address().clamp(start, end));
+                    at = Some(from);
+                    each(from, rule(row, &section, fde.cie()));
                 }
                 Ok(None) => break,
                 // From here on nothing is known.
                 Err(_) => {
-                    let known = rows.last().map_or(start, |&(pc, _)| pc);
-                    rows.retain(|&(pc, _)| pc < known);
-                    rows.push((known, Rule::Unsupported));
+                    each(at.unwrap_or(start), Rule::Unsupported);
                     break;
                 }
             }
         }
-        functions.add(start, end, rows.drain(..));
-        if functions.rows() > MAX_ROWS {
-            return Err(Error::TooLarge {
-                bytes: section.len() as u64,
-                limit: 8 * MAX_ROWS as u64,
-            });
-        }
+        Some(end)
     }
-    Ok(())
+
+    fn parse(
+        &mut self,
+        partial: &PartialFrameDescriptionEntry<'_, EhFrame<Section>, Section>,
+    ) -> Option<Fde> {
+        let at = partial.cie_offset();
+        let known = self.cies.get(&at.0).cloned();
+        let cie = match &known {
+            Some(cie) => cie.clone()?,
+            None => self.section.cie_from_offset(&self.bases, at).ok()?,
+        };
+        let fde = partial.parse(|_, _, _| Ok(cie.clone())).ok()?;
+        if known.is_none() {
+            let starts = fde.rows(&self.section, &self.bases, &mut self.context).is_ok();
+            self.cies.insert(at.0, starts.then_some(cie));
+            return starts.then_some(fde);
+        }
+        Some(fde)
+    }
 }
 
 /// A signal frame, as the kernel lays it out: where `struct sigcontext` has the registers.
@@ -88,7 +110,7 @@ const SIGNAL_RBP: i32 = 120;
 const SIGNAL_RSP: i32 = 160;
 const SIGNAL_RIP: i32 = 168;
 
-fn rule(row: &UnwindTableRow<usize>, eh_frame: &EhFrame<Slice<'_>>, cie: &Cie<'_>) -> Rule {
+fn rule(row: &UnwindTableRow<usize>, eh_frame: &EhFrame<Section>, cie: &Cie) -> Rule {
     let computes = |expression: gimli::UnwindExpression<usize>| {
         expression::read(expression.get(eh_frame).ok()?, cie.encoding())
     };

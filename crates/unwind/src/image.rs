@@ -1,14 +1,18 @@
 //! A binary, whether it is a file or lies in memory.
 
 use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
 
-use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as Little, Pointer};
-use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD};
-use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, ReadRef};
+use gimli::{BaseAddresses, EhFrameHdr, Pointer};
 
-use crate::table::Functions;
-use crate::{Error, Table, frames, go};
+use crate::frames::Frames;
+use crate::functions::{Binary, Functions, List, Place as Entry};
+use crate::go::Go;
+use crate::headers::{Headers, Place};
+use crate::pages::{Pages, ReadAt};
+use crate::section::Section;
+use crate::{Error, Table};
 
 /// Larger sections are not read. Chromium's has 20 MiB.
 const MAX_SECTION: u64 = 128 << 20;
@@ -50,121 +54,139 @@ pub struct Identity {
     pub eh_frame: u64,
 }
 
-/// An ELF file.
-pub struct Image<'data, R: ReadRef<'data>> {
-    elf: ElfFile64<'data, LittleEndian, R>,
-    segments: Vec<Segment>,
+/// An ELF file, of which the headers were read.
+pub struct Image {
+    pages: Rc<Pages>,
+    headers: Headers,
 }
 
-impl<'data, R: ReadRef<'data>> Image<'data, R> {
+impl Image {
     /// Reads the headers.
     ///
     /// # Errors
-    /// If it is no 64-bit little-endian ELF file.
-    pub fn parse(data: R) -> Result<Self, Error> {
-        let elf = ElfFile64::<LittleEndian, R>::parse(data)?;
-        let headers = elf.elf_program_headers().iter();
-        let segments = headers
-            .filter(|header| header.p_type(LittleEndian) == PT_LOAD)
-            .map(|header| Segment {
-                address: header.p_vaddr(LittleEndian),
-                offset: header.p_offset(LittleEndian),
-                size: header.p_filesz(LittleEndian),
-                executable: header.p_flags(LittleEndian).contains(PF_X),
-            })
-            .collect();
-        Ok(Image { elf, segments })
+    /// If it cannot be read, or is no 64-bit little-endian ELF file.
+    pub fn parse(source: impl ReadAt + 'static) -> Result<Self, Error> {
+        let pages = Pages::new(Box::new(source))
+            .map_err(|source| Error::Io { path: PathBuf::from("it"), source })?;
+        let headers = Headers::read(&pages)?;
+        Ok(Image { pages, headers })
     }
 
     /// What is mapped of it.
     pub fn segments(&self) -> &[Segment] {
-        &self.segments
+        &self.headers.segments
     }
 
     /// The binary's identity, if its build left one.
     pub fn identity(&self) -> Option<Identity> {
-        let build_id = self.elf.build_id().ok().flatten().filter(|id| !id.is_empty())?.to_vec();
-        let code = self.segments.iter().filter(|segment| segment.executable);
+        let build_id = self.headers.build_id.clone().filter(|id| !id.is_empty())?;
+        let code = self.segments().iter().filter(|segment| segment.executable);
         Some(Identity {
             build_id,
             code: code.fold(0, |sum, segment| sum.saturating_add(segment.size)),
-            eh_frame: self.elf.section_by_name(".eh_frame").map_or(0, |section| section.size()),
+            eh_frame: self.headers.eh_frame.map_or(0, |section| section.size),
         })
     }
 
-    /// Its rules.
+    /// Bytes that are to be read for its rules: how long that takes is in proportion.
+    pub fn work(&self) -> u64 {
+        let Headers { eh_frame, index, gopclntab, .. } = &self.headers;
+        let sizes = [eh_frame.or(*index), *gopclntab].into_iter().flatten().map(|part| part.size);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Its functions.
     ///
     /// # Errors
     /// If it has none, they are damaged, or there are too many.
-    pub fn table(&self) -> Result<Table, Error> {
+    pub fn functions(&self) -> Result<Functions, Error> {
         let code: Vec<Range<u64>> = self
-            .segments
+            .segments()
             .iter()
             .filter(|segment| segment.executable)
             .map(|segment| segment.address..segment.address.saturating_add(segment.size))
             .collect();
-        let mut functions = Functions::default();
-        let eh_frame = self.eh_frame()?;
-        if let Some((address, bytes)) = eh_frame {
-            let text = self.elf.section_by_name(".text").map_or(0, |text| text.address());
-            let bases = BaseAddresses::default().set_eh_frame(address).set_text(text);
-            frames::read(bytes, &bases, &code, &mut functions)?;
+        let low = code.iter().map(|range| range.start).min().ok_or(Error::NoTable)?;
+        let mut list = List::new(low);
+        let mut frames = self.eh_frame()?.map(|(address, section)| {
+            let text = self.headers.text.map_or(0, |text| text.address);
+            Frames::new(section, BaseAddresses::default().set_eh_frame(address).set_text(text))
+        });
+        if let Some(frames) = &mut frames {
+            frames.functions(&code, |start, offset| list.add(start, Entry::in_eh_frame(offset)))?;
         }
-        for name in [".gopclntab", ".data.rel.ro.gopclntab"] {
-            if let Some(section) = self.section(name)? {
+        let go = match self.headers.gopclntab {
+            Some(place) => {
                 // Where C was linked in, Go's code does not begin where code does.
-                let text = self.symbol("runtime.text").or_else(|| {
-                    let text = self.elf.section_by_name(".text").map(|text| text.address());
-                    text.filter(|_| functions.rows() == 0)
-                });
-                go::read(section, text, &code, &mut functions);
+                let is_alone = list.is_empty();
+                let text = || self.headers.text.map(|text| text.address).filter(|_| is_alone);
+                Go::new(&self.section(place)?, || self.symbol(b"runtime.text").or_else(text))
             }
+            None => None,
+        };
+        if let Some(go) = &go {
+            go.functions(&code, |start, number| list.add(start, Entry::in_go(number)))?;
         }
-        let (low, high) = functions.span().ok_or(Error::NoTable)?;
-        if high - low > u64::from(u32::MAX) {
-            return Err(Error::TooWide);
-        }
-        Table::from_functions(functions).ok_or(Error::NoTable)
+        Functions::new(Binary { frames, go }, list)
     }
 
-    fn section(&self, name: &str) -> Result<Option<&'data [u8]>, Error> {
-        let Some(section) = self.elf.section_by_name(name) else { return Ok(None) };
-        let bytes = section.size();
+    /// All of its rules.
+    ///
+    /// # Errors
+    /// Those of [`functions`](Self::functions), or if there are too many rows.
+    pub fn table(&self) -> Result<Table, Error> {
+        Table::new(self.functions()?)
+    }
+
+    fn section(&self, place: Place) -> Result<Section, Error> {
+        let bytes = place.size;
         if bytes > MAX_SECTION {
             return Err(Error::TooLarge { bytes, limit: MAX_SECTION });
         }
-        Ok(Some(section.data()?))
+        Section::new(&self.pages, place.offset, bytes).ok_or(Error::CutOff)
     }
 
-    fn symbol(&self, name: &str) -> Option<u64> {
-        self.elf.symbol_by_name(name).map(|symbol| symbol.address())
+    /// A symbol's address.
+    fn symbol(&self, wanted: &[u8]) -> Option<u64> {
+        // Elf64_Sym: the name's offset in 4 bytes, at 8 the value; 24 in all.
+        const SYMBOL: u64 = 24;
+        let (symbols, names) = self.headers.symbols?;
+        let section = Section::new(&self.pages, symbols.offset, symbols.size)?;
+        let names = Section::new(&self.pages, names.offset, names.size)?;
+        let is_wanted = |name: u32| {
+            let Some(name) = names.after(name.into()) else { return false };
+            let bytes = wanted.iter().chain([&0]).zip(0..);
+            bytes.into_iter().all(|(&byte, at)| name.bytes(at) == Some([byte]))
+        };
+        (0..symbols.size / SYMBOL).find_map(|number| {
+            let name = section.bytes(number * SYMBOL).map(u32::from_le_bytes)?;
+            if !is_wanted(name) {
+                return None;
+            }
+            section.bytes(number * SYMBOL + 8).map(u64::from_le_bytes)
+        })
     }
 
     /// Address and bytes of `.eh_frame`. Where section headers were stripped, it is found the way
     /// that a running program finds it.
-    fn eh_frame(&self) -> Result<Option<(u64, &'data [u8])>, Error> {
-        if let Some(section) = self.elf.section_by_name(".eh_frame") {
-            return Ok(self.section(".eh_frame")?.map(|bytes| (section.address(), bytes)));
+    fn eh_frame(&self) -> Result<Option<(u64, Section)>, Error> {
+        if let Some(place) = self.headers.eh_frame {
+            return Ok(Some((place.address, self.section(place)?)));
         }
-        let mut headers = self.elf.elf_program_headers().iter();
-        let is_index =
-            |header: &&_| ProgramHeader::p_type(*header, LittleEndian) == PT_GNU_EH_FRAME;
-        let Some(index) = headers.find(is_index) else { return Ok(None) };
-        let address = index.p_vaddr(LittleEndian);
-        let data = index.data(LittleEndian, self.elf.data()).unwrap_or_default();
-        let bases = BaseAddresses::default().set_eh_frame_hdr(address);
-        let parsed = EhFrameHdr::new(data, Little).parse(&bases, 8)?;
+        let Some(index) = self.headers.index else { return Ok(None) };
+        let bases = BaseAddresses::default().set_eh_frame_hdr(index.address);
+        let parsed = EhFrameHdr::from(self.section(index)?).parse(&bases, 8)?;
         let Pointer::Direct(at) = parsed.eh_frame_ptr() else { return Ok(None) };
-        Ok(self.rest_of_segment(at).map(|bytes| (at, bytes)))
+        Ok(self.rest_of_segment(at).map(|section| (at, section)))
     }
 
-    fn rest_of_segment(&self, address: u64) -> Option<&'data [u8]> {
+    fn rest_of_segment(&self, address: u64) -> Option<Section> {
         let inside = |segment: &&Segment| {
             address.checked_sub(segment.address).is_some_and(|into| into < segment.size)
         };
-        let segment = self.segments.iter().find(inside)?;
+        let segment = self.segments().iter().find(inside)?;
         let into = address - segment.address;
         let size = (segment.size - into).min(MAX_SECTION);
-        self.elf.data().read_bytes_at(segment.offset.checked_add(into)?, size).ok()
+        Section::new(&self.pages, segment.offset.checked_add(into)?, size)
     }
 }

@@ -2,7 +2,7 @@
 //! into `.eh_frame`, reduced to what a BPF program can follow.
 //!
 //! ```text
-//!  /proc/PID/maps ─▶ Mapping ─▶ file ─▶ Image ─▶ Table: rows of (address, Rule), sorted
+//!  /proc/PID/maps ─▶ Mapping ─▶ file ─▶ Image ─▶ Functions, sorted ─▶ rows of (address, Rule), one by one
 //! ```
 //!
 //! Only two registers are followed, the stack pointer and `rbp`, since only they are ever needed to
@@ -12,14 +12,20 @@
 mod error;
 mod expression;
 mod frames;
+mod functions;
 mod go;
+mod headers;
 mod image;
 mod maps;
+mod pages;
 mod rule;
+mod section;
 mod table;
 
 pub use error::Error;
+pub use functions::Functions;
 pub use image::{Identity, Image, Segment, address_of};
 pub use maps::{Backing, Mapping, executable_mappings, open, read_memory};
+pub use pages::ReadAt;
 pub use rule::{Cfa, Rbp, Rule};
-pub use table::{Coverage, Row, Rows, Table};
+pub use table::{Coverage, Row, Table};

@@ -8,7 +8,6 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use object::ReadCache;
 use underspan_unwind::{Cfa, Image, Rbp, Row, Rule, Table};
 
 /// What is on a Debian or a Red Hat machine, with the system's Python and those of pyenv.
@@ -39,8 +38,8 @@ fn binaries() -> Vec<PathBuf> {
 }
 
 fn table(path: &Path) -> Table {
-    let cache = ReadCache::new(File::open(path).unwrap());
-    Image::parse(&cache).unwrap().table().unwrap()
+    let file = File::open(path).unwrap();
+    Image::parse(file).unwrap().table().unwrap()
 }
 
 /// DWARF's order.

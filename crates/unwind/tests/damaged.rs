@@ -19,14 +19,14 @@ fn binary() -> &'static [u8] {
 }
 
 fn read(bytes: &[u8]) -> Result<Table, Error> {
-    let image = Image::parse(bytes)?;
+    let image = Image::parse(bytes.to_vec())?;
     let _ = image.identity();
     image.table()
 }
 
 fn check(table: &Table) {
     assert!(table.rows.iter().is_sorted_by(|one, other| one.pc < other.pc));
-    assert_eq!(table.rows.get(0).map(|row| row.pc), Some(0));
+    assert_eq!(table.rows.first().map(|row| row.pc), Some(0));
     assert_eq!(table.rows.last().map(|row| row.rule), Some(Rule::Gap));
     let coverage = table.coverage();
     assert!(coverage.supported <= coverage.described);

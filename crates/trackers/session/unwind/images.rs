@@ -1,4 +1,7 @@
 //! Binaries whose tables are in place: each is read once, however many processes map it.
+//!
+//! The smallest first, and a little at a time: what many programs have mapped is small, and who has to wait for it
+//! should not wait for one that takes seconds.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -6,17 +9,20 @@ use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 use std::time::Instant;
 
-use object::{ReadCache, ReadRef};
 use underspan_unwind::{
     Backing, Error, Identity, Image, Mapping, Segment, address_of, open, read_memory,
 };
 
-use super::tables::{Placed, Tables};
+use super::tables::{Outcome, Placed, Placing, Tables};
 
 /// The vdso has two pages; a bound all the same.
 const MAX_VDSO: u64 = 1 << 20;
 /// Files remembered at the most, mapped or not.
 const MAX_FILES: usize = 2048;
+/// Functions that are read at once: some milliseconds.
+const AT_ONCE: usize = 4096;
+/// Binaries that are being read: one is left for a smaller one.
+const MAX_READING: usize = 4;
 
 /// One file, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,18 +59,96 @@ impl Binary {
     }
 }
 
+/// One that is still to be read.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    key: BinaryKey,
+    file: Option<FileKey>,
+    segments: Rc<[Segment]>,
+    /// How much there is to be read, bytes.
+    work: u64,
+}
+
+impl Wanted {
+    /// How much there is to be read, bytes.
+    pub(super) fn work(&self) -> u64 {
+        self.work
+    }
+
+    fn with(&self, table: Option<Rc<Placed>>, no_room: bool) -> Binary {
+        Binary { segments: Rc::clone(&self.segments), table, no_room }
+    }
+}
+
+/// What is behind a mapping.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// No binary, or a damaged one.
+    Nothing,
+    Known(Binary),
+    Wanted(Wanted),
+}
+
+impl Found {
+    fn table(&self) -> Option<&Rc<Placed>> {
+        match self {
+            Found::Known(binary) => binary.table.as_ref(),
+            Found::Nothing | Found::Wanted(_) => None,
+        }
+    }
+
+    pub(super) fn wanted(&self) -> Option<&Wanted> {
+        match self {
+            Found::Wanted(wanted) => Some(wanted),
+            Found::Nothing | Found::Known(_) => None,
+        }
+    }
+
+    /// Says whether that is what was wanted here.
+    pub(super) fn resolve(&mut self, done: &Done) -> bool {
+        let Found::Wanted(wanted) = self else { return false };
+        if wanted.key != done.key {
+            return false;
+        }
+        let Binary { table, no_room, .. } = &done.binary;
+        *self = Found::Known(wanted.with(table.clone(), *no_room));
+        true
+    }
+}
+
+/// One that was read, and what became of it.
+pub(super) struct Done {
+    key: BinaryKey,
+    binary: Binary,
+}
+
+/// One that is being read.
+struct Reading {
+    wanted: Wanted,
+    name: String,
+    placing: Placing,
+}
+
 /// All of them.
 pub(super) struct Images {
     pub(super) tables: Tables,
-    files: HashMap<FileKey, Option<Binary>>,
+    files: HashMap<FileKey, Found>,
     binaries: HashMap<BinaryKey, Rc<Placed>>,
+    /// Each is smaller than the one before.
+    reading: Vec<Reading>,
     /// Tables for which there was no room.
     pub(super) refused: u64,
 }
 
 impl Images {
     pub(super) fn new(tables: Tables) -> Self {
-        Images { tables, files: HashMap::new(), binaries: HashMap::new(), refused: 0 }
+        Images {
+            tables,
+            files: HashMap::new(),
+            binaries: HashMap::new(),
+            reading: Vec::new(),
+            refused: 0,
+        }
     }
 
     /// Tables in place.
@@ -72,91 +156,168 @@ impl Images {
         self.binaries.len()
     }
 
-    /// The binary behind a mapping. `Ok(None)`: it is none, or is damaged.
-    pub(super) fn of(&mut self, pid: u32, mapping: &Mapping) -> Result<Option<Binary>, Error> {
-        match mapping.backing {
-            Backing::Anonymous => Ok(None),
-            Backing::Vdso => {
-                let copy = read_memory(pid, mapping, MAX_VDSO)?;
-                Ok(self.read(copy.as_slice(), None, "[vdso]"))
-            }
-            Backing::File(ref path) => {
+    /// The binary behind a mapping. Only its headers are read.
+    pub(super) fn of(&mut self, pid: u32, mapping: &Mapping) -> Result<Found, Error> {
+        if mapping.backing == Backing::Anonymous {
+            return Ok(Found::Nothing);
+        }
+        let (image, file) = match mapping.backing {
+            Backing::File(_) => {
                 let file = open(pid, mapping)?;
                 let key = file_key(&file)?;
-                if let Some(known) = self.files.get(&key)
-                    && !known.as_ref().is_some_and(|binary| binary.no_room)
-                {
-                    return Ok(known.clone());
+                match self.files.get(&key) {
+                    // There may be room by now.
+                    Some(Found::Known(binary)) if binary.no_room => {}
+                    Some(Found::Wanted(wanted)) => return Ok(self.known(wanted)),
+                    Some(found) => return Ok(found.clone()),
+                    None => {}
                 }
-                let cache = ReadCache::new(file);
-                let read = self.read(&cache, Some(key.clone()), &path.display().to_string());
-                if self.files.len() >= MAX_FILES {
-                    self.files.clear();
-                }
-                self.files.insert(key, read.clone());
-                Ok(read)
+                (Image::parse(file), Some(key))
             }
+            _ => (Image::parse(read_memory(pid, mapping, MAX_VDSO)?), None),
+        };
+        let found = match image {
+            Ok(image) => self.found(&image, file.clone()),
+            Err(error) => {
+                tracing::debug!("{:?}: {error}", mapping.backing);
+                Found::Nothing
+            }
+        };
+        if let Some(key) = file {
+            self.remember(key, found.clone());
+        }
+        Ok(found)
+    }
+
+    fn found(&self, image: &Image, file: Option<FileKey>) -> Found {
+        let segments = Rc::from(image.segments());
+        let key = image.identity().map(BinaryKey::Built);
+        match key.or(file.clone().map(BinaryKey::File)) {
+            Some(key) => self.known(&Wanted { key, file, segments, work: image.work() }),
+            None => Found::Known(Binary { segments, table: None, no_room: false }),
         }
     }
 
-    fn read<'data, R: ReadRef<'data>>(
-        &mut self,
-        data: R,
-        file: Option<FileKey>,
-        name: &str,
-    ) -> Option<Binary> {
-        let image =
-            Image::parse(data).inspect_err(|error| tracing::debug!("{name}: {error}")).ok()?;
-        let segments = Rc::from(image.segments());
-        let none = Binary { segments: Rc::clone(&segments), table: None, no_room: false };
-        let key = image.identity().map(BinaryKey::Built).or(file.map(BinaryKey::File));
-        let Some(key) = key else { return Some(none) };
-        if let Some(placed) = self.binaries.get(&key) {
-            return Some(Binary { segments, table: Some(Rc::clone(placed)), no_room: false });
+    /// Another file of the same build may have been read meanwhile.
+    fn known(&self, wanted: &Wanted) -> Found {
+        match self.binaries.get(&wanted.key) {
+            Some(placed) => Found::Known(wanted.with(Some(Rc::clone(placed)), false)),
+            None => Found::Wanted(wanted.clone()),
         }
-        let table = match image.table() {
-            Ok(table) => table,
-            Err(error @ (Error::Damaged(_) | Error::TooLarge { .. } | Error::TooWide)) => {
-                tracing::warn!("{name}: its frames are not unwound by tables: {error}");
-                return Some(none);
-            }
-            Err(error) => {
-                tracing::debug!("{name}: {error}");
-                return Some(none);
-            }
+    }
+
+    fn remember(&mut self, key: FileKey, found: Found) {
+        if self.files.len() >= MAX_FILES {
+            self.files.clear();
+        }
+        self.files.insert(key, found);
+    }
+
+    /// Whether it is worth to begin with this one now: another one that is being read is not smaller.
+    pub(super) fn is_next(&self, wanted: &Wanted) -> bool {
+        let is_reading = self.reading.iter().any(|reading| reading.wanted.key == wanted.key);
+        let smallest = self.reading.last().map_or(u64::MAX, |reading| reading.wanted.work);
+        !is_reading && wanted.work < smallest && self.reading.len() < MAX_READING
+    }
+
+    /// Begins to read one. Says what became of it if that was its end.
+    ///
+    /// # Errors
+    /// If it is not there any more.
+    pub(super) fn begin(
+        &mut self,
+        pid: u32,
+        mapping: &Mapping,
+        wanted: &Wanted,
+    ) -> Result<Option<Done>, Error> {
+        let image = match mapping.backing {
+            Backing::Vdso => read_memory(pid, mapping, MAX_VDSO).and_then(Image::parse),
+            _ => open(pid, mapping).and_then(|file| {
+                // Another program may have been started meanwhile.
+                if wanted.file != Some(file_key(&file)?) {
+                    return Err(Error::Gone);
+                }
+                Image::parse(file)
+            }),
+        }?;
+        let name = match &mapping.backing {
+            Backing::File(path) => path.display().to_string(),
+            Backing::Vdso | Backing::Anonymous => "[vdso]".to_owned(),
         };
-        match self.tables.place(&table) {
-            Ok(Some(placed)) => {
-                let placed = Rc::new(placed);
-                self.binaries.insert(key, Rc::clone(&placed));
-                Some(Binary { segments, table: Some(placed), no_room: false })
+        let outcome = match image.functions() {
+            Ok(functions) => match self.tables.place(functions, wanted.work) {
+                Ok(placing) => {
+                    self.reading.push(Reading { wanted: wanted.clone(), name, placing });
+                    return Ok(None);
+                }
+                Err(outcome) => outcome,
+            },
+            Err(error) => Outcome::Bad(error),
+        };
+        Ok(self.end(wanted, &name, outcome))
+    }
+
+    /// Whether any is being read.
+    pub(super) fn is_reading(&self) -> bool {
+        !self.reading.is_empty()
+    }
+
+    /// Reads on in the smallest, for some milliseconds. Says which one it was if that was its end.
+    pub(super) fn go_on(&mut self) -> Option<Done> {
+        let mut reading = self.reading.pop()?;
+        match self.tables.go_on(&mut reading.placing, AT_ONCE) {
+            Outcome::Unfinished => {
+                self.reading.push(reading);
+                None
             }
-            Ok(None) => {
+            outcome => self.end(&reading.wanted, &reading.name, outcome),
+        }
+    }
+
+    fn end(&mut self, wanted: &Wanted, name: &str, outcome: Outcome) -> Option<Done> {
+        let binary = match outcome {
+            Outcome::Unfinished => return None,
+            Outcome::Placed(placed) => {
+                let placed = Rc::new(placed);
+                self.binaries.insert(wanted.key.clone(), Rc::clone(&placed));
+                wanted.with(Some(placed), false)
+            }
+            Outcome::Bad(error) => {
+                match error {
+                    Error::NoTable | Error::Io { .. } => tracing::debug!("{name}: {error}"),
+                    _ => tracing::warn!("{name}: its frames are not unwound by tables: {error}"),
+                }
+                wanted.with(None, false)
+            }
+            Outcome::NoRoom => {
                 if self.refused == 0 {
                     tracing::warn!(
-                        "{name}: no room for its unwind table of {} rows: its frames end stacks \
-                         (watch fewer programs)",
-                        table.rows.len()
+                        "{name}: no room for its unwind table: its frames end stacks \
+                         (watch fewer programs)"
                     );
                 }
                 self.refused += 1;
                 // Tables that no process uses may make room for the next time.
                 self.forget_unused(Instant::now());
-                Some(Binary { no_room: true, ..none })
+                wanted.with(None, true)
             }
-            Err(error) => {
+            Outcome::Refused(error) => {
                 tracing::warn!("{name}: its unwind table cannot be put in place: {error}");
                 self.refused += 1;
-                Some(Binary { no_room: true, ..none })
+                wanted.with(None, true)
             }
+        };
+        if let Some(file) = &wanted.file {
+            self.remember(file.clone(), Found::Known(binary.clone()));
         }
+        Some(Done { key: wanted.key.clone(), binary })
     }
 
     /// Takes the tables away that no process uses. Their room can be used a little later.
     pub(super) fn forget_unused(&mut self, now: Instant) {
         // Who refers to a table, of what is not a process's mappings: `binaries`, and its files.
         let mut held: HashMap<*const Placed, usize> = HashMap::new();
-        for table in self.files.values().flatten().filter_map(|binary| binary.table.as_ref()) {
+        for table in self.files.values().filter_map(Found::table) {
             *held.entry(Rc::as_ptr(table)).or_default() += 1;
         }
         let mut unused = HashSet::new();
@@ -165,13 +326,12 @@ impl Images {
             if Rc::strong_count(placed) > 1 + held {
                 return true;
             }
-            self.tables.remove(placed.extent, now);
+            self.tables.remove(placed, now);
             unused.insert(Rc::as_ptr(placed));
             false
         });
-        self.files.retain(|_, binary| {
-            let table = binary.as_ref().and_then(|binary| binary.table.as_ref());
-            !table.is_some_and(|table| unused.contains(&Rc::as_ptr(table)))
+        self.files.retain(|_, found| {
+            !found.table().is_some_and(|table| unused.contains(&Rc::as_ptr(table)))
         });
     }
 }

@@ -23,10 +23,10 @@ use super::load::map;
 use worker::Worker;
 
 /// What unwinding knows and uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnwindStats {
-    /// Processes whose mappings are known.
-    pub processes: usize,
+    /// Processes of whose mappings all is known, in the order in which that came to be.
+    pub processes: Vec<u32>,
     /// Mappings of all processes; forked processes share theirs.
     pub mappings: usize,
     /// Binaries with a table.
@@ -75,7 +75,7 @@ impl Unwinding {
     }
 
     pub(super) fn stats(&self) -> UnwindStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

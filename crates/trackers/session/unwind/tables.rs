@@ -4,20 +4,46 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Instant;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use underspan_unwind::Table;
+use underspan_unwind::{Error, Functions};
 
-use super::pack::{ENTRY, pack, room};
+use super::pack::{Array, ENTRY, Entry, Failed, Packer};
 use super::space::{Extent, Space};
 use crate::record::UNWIND_SHARD;
 
 /// Where a table is.
 #[derive(Debug)]
 pub(super) struct Placed {
-    pub(super) extent: Extent,
+    /// The blocks, then rows.
+    extents: Vec<Extent>,
     /// The virtual address, as the file has it, of the table's first byte of code.
     pub(super) base: u64,
     /// Bytes of code that it speaks of.
     pub(super) span: u32,
+}
+
+impl Placed {
+    /// The first of its blocks.
+    pub(super) fn blocks(&self) -> u32 {
+        self.extents.first().map_or(0, |blocks| blocks.first)
+    }
+}
+
+/// A table that is being put in place.
+pub(super) struct Placing {
+    functions: Functions,
+    packer: Packer,
+}
+
+/// How that ended.
+pub(super) enum Outcome {
+    /// There is more to do.
+    Unfinished,
+    Placed(Placed),
+    NoRoom,
+    /// The binary's tables are no good.
+    Bad(Error),
+    /// The kernel would not have it.
+    Refused(libbpf_rs::Error),
 }
 
 /// All tables.
@@ -38,21 +64,58 @@ impl Tables {
         }
     }
 
-    /// Puts a table there. `Ok(None)`: there is no room.
-    pub(super) fn place(&mut self, table: &Table) -> libbpf_rs::Result<Option<Placed>> {
-        let Some(mut extent) = self.space.take(room(table)) else { return Ok(None) };
-        let entries = pack(table, extent.first);
-        self.space.trim(&mut extent, entries.len() as u32);
-        if let Err(error) = self.write(extent.first, &entries) {
-            self.space.give(extent, Instant::now());
-            return Err(error);
+    /// Begins to put a table there, of which so many bytes are read.
+    pub(super) fn place(&mut self, functions: Functions, bytes: u64) -> Result<Placing, Outcome> {
+        // A row takes five bytes of a C++ library.
+        let packer = Packer::new(self, functions.span(), bytes / 4);
+        match packer {
+            Ok(packer) => Ok(Placing { functions, packer }),
+            Err(Failed::NoRoom) => Err(Outcome::NoRoom),
+            Err(Failed::Write(error)) => Err(Outcome::Refused(error)),
         }
-        Ok(Some(Placed { extent, base: table.base, span: table.span() }))
+    }
+
+    /// Reads on, for about that many functions. After any other outcome than `Unfinished` it is over.
+    pub(super) fn go_on(&mut self, placing: &mut Placing, functions: usize) -> Outcome {
+        let Placing { functions: read, packer } = placing;
+        let mut failed = None;
+        let more = read.read(functions, |row| {
+            if failed.is_none() {
+                failed = packer.row(self, row).err();
+            }
+        });
+        let outcome = match (more, failed) {
+            (Err(error), _) => Outcome::Bad(error),
+            (_, Some(Failed::NoRoom)) => Outcome::NoRoom,
+            (_, Some(Failed::Write(error))) => Outcome::Refused(error),
+            (Ok(true), None) => return Outcome::Unfinished,
+            (Ok(false), None) => match packer.finish(self) {
+                Ok(()) => {
+                    let extents = std::mem::take(&mut packer.extents);
+                    return Outcome::Placed(Placed {
+                        extents,
+                        base: read.base(),
+                        span: read.span(),
+                    });
+                }
+                Err(Failed::NoRoom) => Outcome::NoRoom,
+                Err(Failed::Write(error)) => Outcome::Refused(error),
+            },
+        };
+        self.give(&packer.extents, Instant::now());
+        packer.extents.clear();
+        outcome
     }
 
     /// Takes a table away that no mapping refers to any more.
-    pub(super) fn remove(&mut self, extent: Extent, now: Instant) {
-        self.space.give(extent, now);
+    pub(super) fn remove(&mut self, placed: &Placed, now: Instant) {
+        self.give(&placed.extents, now);
+    }
+
+    fn give(&mut self, extents: &[Extent], now: Instant) {
+        for &extent in extents {
+            self.space.give(extent, now);
+        }
     }
 
     /// Makes rested room usable again, and gives the memory of empty shards back.
@@ -78,7 +141,36 @@ impl Tables {
         shards * u64::from(UNWIND_SHARD) * ENTRY as u64
     }
 
-    fn write(&mut self, first: u32, entries: &[[u8; ENTRY]]) -> libbpf_rs::Result<()> {
+    fn shard(&mut self, number: u32) -> libbpf_rs::Result<&MapHandle> {
+        let Some(shard) = self.shards.get_mut(number as usize) else {
+            return Err(libbpf_rs::Error::from_raw_os_error(libc::E2BIG));
+        };
+        if shard.is_none() {
+            let options = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+                ..Default::default()
+            };
+            let name = Some("unwind_shard");
+            let entry = ENTRY as u32;
+            let made = MapHandle::create(MapType::Array, name, 4, entry, UNWIND_SHARD, &options)?;
+            let fd = made.as_fd().as_raw_fd().to_ne_bytes();
+            self.array.update(&number.to_ne_bytes(), &fd, MapFlags::ANY)?;
+            *shard = Some(made);
+        }
+        shard.as_ref().ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOENT))
+    }
+}
+
+impl Array for Tables {
+    fn take(&mut self, count: u32) -> Option<Extent> {
+        self.space.take(count)
+    }
+
+    fn trim(&mut self, extent: &mut Extent, count: u32) {
+        self.space.trim(extent, count);
+    }
+
+    fn write(&mut self, first: u32, entries: &[Entry]) -> libbpf_rs::Result<()> {
         let mut at = first;
         let mut rest = entries;
         while !rest.is_empty() {
@@ -98,24 +190,5 @@ impl Tables {
             rest = others;
         }
         Ok(())
-    }
-
-    fn shard(&mut self, number: u32) -> libbpf_rs::Result<&MapHandle> {
-        let Some(shard) = self.shards.get_mut(number as usize) else {
-            return Err(libbpf_rs::Error::from_raw_os_error(libc::E2BIG));
-        };
-        if shard.is_none() {
-            let options = libbpf_sys::bpf_map_create_opts {
-                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-                ..Default::default()
-            };
-            let name = Some("unwind_shard");
-            let entry = ENTRY as u32;
-            let made = MapHandle::create(MapType::Array, name, 4, entry, UNWIND_SHARD, &options)?;
-            let fd = made.as_fd().as_raw_fd().to_ne_bytes();
-            self.array.update(&number.to_ne_bytes(), &fd, MapFlags::ANY)?;
-            *shard = Some(made);
-        }
-        shard.as_ref().ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOENT))
     }
 }

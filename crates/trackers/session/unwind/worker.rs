@@ -4,7 +4,11 @@
 //! before user space hears of it. A watched process without an entry in `unwind_processes` is new or
 //! runs another program; one with an entry that was not put there is a forked child and shares its
 //! parent's.
+//!
+//! A list of mappings is told at once, with the binaries that are known by then; the others are read one after another,
+//! and the list is told again.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use underspan_unwind::{Backing, Mapping, executable_mappings};
+use underspan_unwind::{Mapping, executable_mappings};
 
 use super::UnwindStats;
-use super::images::Images;
+use super::images::{Done, Found, Images};
 use super::space::{Extent, Space};
-use super::tables::{Placed, Tables};
+use super::tables::Tables;
 use crate::record::{
     UNWIND_MAPPINGS, UNWIND_NO_TABLE, UNWIND_PROCESS_MAPPINGS, UNWIND_SHARD, bytes_of,
     unwind_entry, unwind_mapping, unwind_process,
@@ -32,6 +36,8 @@ const READ_EVERY: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// What cannot be read may be about to end, or to run another program.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// So long binaries are read before anything else is looked at.
+const READ_FOR: Duration = Duration::from_millis(20);
 /// How often tables that no process uses are taken away.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 
@@ -49,8 +55,12 @@ struct AddressSpace {
     extent: Extent,
     /// As BPF tells this list from all others.
     generation: u32,
-    /// Kept while they are mapped.
-    _tables: Vec<Rc<Placed>>,
+    /// What is behind each mapping; tables are kept while they are here.
+    found: RefCell<Vec<Found>>,
+    /// So many of these are still to be read.
+    wanted: Cell<usize>,
+    /// BPF has not all of that.
+    is_changed: Cell<bool>,
 }
 
 impl AddressSpace {
@@ -58,6 +68,28 @@ impl AddressSpace {
     fn value(&self) -> Vec<u8> {
         let Extent { first, count } = self.extent;
         bytes_of(&unwind_process { first, count, generation: self.generation }).to_vec()
+    }
+
+    /// The smallest of its binaries that are still to be read: which mapping, and how many bytes.
+    fn smallest(&self, images: &Images) -> Option<(usize, u64)> {
+        if self.wanted.get() == 0 {
+            return None;
+        }
+        let found = self.found.borrow();
+        let wanted = found.iter().enumerate().filter_map(|(at, found)| Some((at, found.wanted()?)));
+        let next = wanted.filter(|(_, wanted)| images.is_next(wanted));
+        next.map(|(at, wanted)| (at, wanted.work())).min_by_key(|&(_, work)| work)
+    }
+
+    /// One that was wanted is known by now.
+    fn is_known(&self) {
+        self.wanted.set(self.wanted.get().saturating_sub(1));
+        self.is_changed.set(true);
+    }
+
+    /// Whether all of its binaries were read, and BPF knows.
+    fn is_whole(&self) -> bool {
+        !self.is_changed.get() && self.wanted.get() == 0
     }
 }
 
@@ -68,6 +100,10 @@ struct Known {
     not_before: Instant,
     pause: Duration,
     read: Instant,
+    /// Pages of code that it had when an address that was in no mapping had them read.
+    vain: Option<u64>,
+    /// All of its mappings is known: as how many-th process that came to be.
+    whole: Option<u64>,
 }
 
 pub(super) struct Worker {
@@ -80,6 +116,8 @@ pub(super) struct Worker {
     /// Processes whose mappings cannot be read: tried again then.
     later: HashMap<u32, Instant>,
     refused: u64,
+    /// The newest of [`Known::whole`].
+    last_whole: u64,
     stats: Arc<Mutex<UnwindStats>>,
 }
 
@@ -99,6 +137,7 @@ impl Worker {
             known: HashMap::new(),
             later: HashMap::new(),
             refused: 0,
+            last_whole: 0,
             maps,
             stats,
         }
@@ -118,8 +157,9 @@ impl Worker {
                 forget = now + FORGET_EVERY;
                 self.images.forget_unused(now);
             }
+            let wait = if self.read_binaries() { Duration::ZERO } else { LOOK_EVERY };
             self.tell();
-            match nudged.recv_timeout(LOOK_EVERY) {
+            match nudged.recv_timeout(wait) {
                 Ok(()) => while nudged.try_recv().is_ok() {},
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -153,15 +193,29 @@ impl Worker {
                 }
             }
         }
-        for pid in by_pid(&self.maps.stale)?.into_keys() {
-            let known = self.known.get(&pid);
-            if known.is_some_and(|known| known.not_before > Instant::now()) {
+        for (pid, value) in by_pid(&self.maps.stale)? {
+            let code = value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+            let known = self.known.get_mut(&pid);
+            // What has no table yet is in no mapping, to BPF.
+            let waits = |known: &mut Known| {
+                // Code that was mapped since is reason enough.
+                if known.vain != code {
+                    known.pause = FIRST_PAUSE;
+                    known.not_before = known.not_before.min(known.read + FIRST_PAUSE);
+                }
+                known.not_before > Instant::now() || !known.space.is_whole()
+            };
+            let is_known = known.is_some();
+            if known.is_some_and(waits) {
                 continue;
             }
             // Out first: what is met while the list is read may be missing in it.
             let _ = self.maps.stale.delete(&pid.to_ne_bytes());
-            if known.is_some() {
+            if is_known {
                 self.read(pid);
+            }
+            if let Some(known) = self.known.get_mut(&pid) {
+                known.vain = code;
             }
         }
         let now = Instant::now();
@@ -185,7 +239,17 @@ impl Worker {
             return;
         };
         let space = Rc::clone(&parent.space);
-        self.known.insert(pid, Known { space, not_before: now, pause: FIRST_PAUSE, read: now });
+        self.known.insert(
+            pid,
+            Known {
+                space,
+                not_before: now,
+                pause: FIRST_PAUSE,
+                read: now,
+                vain: None,
+                whole: None,
+            },
+        );
     }
 
     /// Reads a process's mappings, and tells BPF if they are not those that it has.
@@ -211,28 +275,146 @@ impl Worker {
                 return;
             }
         }
-        let Some(space) = self.place(pid, mappings) else {
+        if mappings.is_empty() {
+            self.later.insert(pid, now + TRY_AGAIN);
+            return;
+        }
+        let found = self.find(pid, &mappings);
+        let Some(space) = self.place(pid, mappings, found) else {
             self.later.insert(pid, now + TRY_AGAIN);
             return;
         };
-        let value = space.value();
-        if let Err(error) = self.maps.processes.update(&pid.to_ne_bytes(), &value, MapFlags::ANY) {
-            tracing::warn!(pid, "its stacks cannot be walked: {error}");
-            self.refused += 1;
-        }
+        self.tell_process(pid, &space);
         self.later.remove(&pid);
         let space = Rc::new(space);
-        let known = Known { space, not_before: now + FIRST_PAUSE, pause: FIRST_PAUSE, read: now };
+        let known = Known {
+            space,
+            not_before: now + FIRST_PAUSE,
+            pause: FIRST_PAUSE,
+            read: now,
+            vain: None,
+            whole: None,
+        };
         if let Some(before) = self.known.insert(pid, known) {
-            self.give(before, now);
+            self.give(before.space, now);
         }
     }
 
-    /// Puts a list of mappings, and the tables that they need, where BPF finds them.
-    fn place(&mut self, pid: u32, mappings: Vec<Mapping>) -> Option<AddressSpace> {
-        if mappings.is_empty() {
-            return None;
+    /// Reads binaries, for a while. Says whether there are more.
+    fn read_binaries(&mut self) -> bool {
+        let until = Instant::now() + READ_FOR;
+        let more = loop {
+            let next = self.known.iter().filter_map(|(pid, known)| {
+                let (at, work) = known.space.smallest(&self.images)?;
+                Some((*pid, at, work))
+            });
+            if let Some((pid, at, _)) = next.min_by_key(|&(.., work)| work) {
+                self.begin(pid, at);
+            } else if !self.images.is_reading() {
+                break false;
+            }
+            if let Some(done) = self.images.go_on() {
+                self.resolve(&done);
+            }
+            if Instant::now() >= until {
+                break true;
+            }
+        };
+        self.tell_changed();
+        more
+    }
+
+    /// Begins to read what is behind a process's mapping.
+    fn begin(&mut self, pid: u32, at: usize) {
+        let Some(space) = self.known.get(&pid).map(|known| Rc::clone(&known.space)) else { return };
+        let found = space.found.borrow().get(at).cloned();
+        let (Some(mapping), Some(Found::Wanted(wanted))) = (space.mappings.get(at), found) else {
+            return;
+        };
+        match self.images.begin(pid, mapping, &wanted) {
+            Ok(None) => {}
+            Ok(Some(done)) => self.resolve(&done),
+            Err(error) => {
+                tracing::debug!(pid, "{:?}: {error}", mapping.backing);
+                if let Some(found) = space.found.borrow_mut().get_mut(at) {
+                    *found = Found::Nothing;
+                    space.is_known();
+                }
+            }
         }
+    }
+
+    /// A binary was read.
+    fn resolve(&self, done: &Done) {
+        for space in self.known.values().map(|known| &known.space) {
+            if space.wanted.get() == 0 {
+                continue;
+            }
+            for found in space.found.borrow_mut().iter_mut() {
+                if found.resolve(done) {
+                    space.is_known();
+                }
+            }
+        }
+    }
+
+    /// Tells BPF what was read.
+    fn tell_changed(&mut self) {
+        let now = Instant::now();
+        let changed = self.known.iter().filter(|(_, known)| known.space.is_changed.get());
+        let changed: Vec<_> = changed.map(|(pid, known)| (*pid, Rc::clone(&known.space))).collect();
+        for (pid, space) in changed {
+            // Another process that has the same may have been first.
+            if !space.is_changed.replace(false) {
+                continue;
+            }
+            let (mappings, found) = (space.mappings.clone(), space.found.borrow().clone());
+            let Some(told) = self.place(pid, mappings, found) else {
+                // What was given back has not rested yet.
+                space.is_changed.set(true);
+                continue;
+            };
+            let told = Rc::new(told);
+            let sharing = |(pid, known): (&u32, &mut Known)| {
+                Rc::ptr_eq(&known.space, &space).then(|| {
+                    known.space = Rc::clone(&told);
+                    *pid
+                })
+            };
+            let sharing: Vec<u32> = self.known.iter_mut().filter_map(sharing).collect();
+            for pid in sharing {
+                self.tell_process(pid, &told);
+            }
+            self.give(space, now);
+        }
+    }
+
+    fn tell_process(&mut self, pid: u32, space: &AddressSpace) {
+        let told = self.maps.processes.update(&pid.to_ne_bytes(), &space.value(), MapFlags::ANY);
+        if let Err(error) = told {
+            tracing::warn!(pid, "its stacks cannot be walked: {error}");
+            self.refused += 1;
+        }
+    }
+
+    /// What is behind mappings, as far as it is known.
+    fn find(&mut self, pid: u32, mappings: &[Mapping]) -> Vec<Found> {
+        let find = |mapping: &Mapping| {
+            self.images.of(pid, mapping).unwrap_or_else(|error| {
+                tracing::debug!(pid, "{:?}: {error}", mapping.backing);
+                Found::Nothing
+            })
+        };
+        mappings.iter().map(find).collect()
+    }
+
+    /// Puts a list of mappings where BPF finds it.
+    fn place(
+        &mut self,
+        pid: u32,
+        mappings: Vec<Mapping>,
+        found: Vec<Found>,
+    ) -> Option<AddressSpace> {
         let count = mappings.len() as u32;
         let extent = (count <= UNWIND_PROCESS_MAPPINGS).then(|| self.space.take(count)).flatten();
         let Some(extent) = extent else {
@@ -242,12 +424,11 @@ impl Worker {
             self.refused += 1;
             return None;
         };
-        let mut tables = Vec::new();
-        let mut records = Vec::with_capacity(mappings.len() * size_of::<unwind_mapping>());
-        for mapping in &mappings {
-            let record = self.record(pid, mapping, &mut tables);
-            records.extend_from_slice(bytes_of(&record));
-        }
+        let records: Vec<u8> = mappings
+            .iter()
+            .zip(&found)
+            .flat_map(|(mapping, found)| bytes_of(&record(mapping, found)).to_vec())
+            .collect();
         let keys: Vec<u8> =
             (extent.first..).take(mappings.len()).flat_map(u32::to_ne_bytes).collect();
         let any = MapFlags::ANY;
@@ -257,56 +438,48 @@ impl Worker {
             return None;
         }
         self.generation = self.generation.wrapping_add(1).max(1);
-        Some(AddressSpace { mappings, extent, generation: self.generation, _tables: tables })
-    }
-
-    fn record(
-        &mut self,
-        pid: u32,
-        mapping: &Mapping,
-        tables: &mut Vec<Rc<Placed>>,
-    ) -> unwind_mapping {
-        let (start, end) = (mapping.start, mapping.end);
-        let plain = unwind_mapping { start, end, ..unwind_mapping::default() };
-        let binary = match self.images.of(pid, mapping) {
-            Ok(binary) => binary,
-            Err(error) => {
-                if !matches!(mapping.backing, Backing::Anonymous) {
-                    tracing::debug!(pid, "{:?}: {error}", mapping.backing);
-                }
-                None
-            }
-        };
-        let Some(binary) = binary else { return plain };
-        let Some(placed) = &binary.table else {
-            let blocks = if binary.no_room { UNWIND_NO_TABLE } else { 0 };
-            return unwind_mapping { blocks, ..plain };
-        };
-        let Some(base) = binary.base(placed, start, mapping.offset) else { return plain };
-        tables.push(Rc::clone(placed));
-        unwind_mapping { base, blocks: placed.extent.first, span: placed.span, ..plain }
+        let wanted = found.iter().filter(|found| found.wanted().is_some()).count();
+        Some(AddressSpace {
+            mappings,
+            extent,
+            generation: self.generation,
+            found: RefCell::new(found),
+            wanted: Cell::new(wanted),
+            is_changed: Cell::new(false),
+        })
     }
 
     fn forget(&mut self, pid: u32, now: Instant) {
         let _ = self.maps.stale.delete(&pid.to_ne_bytes());
         if let Some(known) = self.known.remove(&pid) {
-            self.give(known, now);
+            self.give(known.space, now);
         }
     }
 
-    /// Gives back what only this process used.
-    fn give(&mut self, known: Known, now: Instant) {
-        if let Ok(space) = Rc::try_unwrap(known.space) {
+    /// Gives a list back that no process has any more.
+    fn give(&mut self, space: Rc<AddressSpace>, now: Instant) {
+        if let Ok(space) = Rc::try_unwrap(space) {
             self.space.give(space.extent, now);
         }
     }
 
-    fn tell(&self) {
+    fn tell(&mut self) {
         let mut spaces: Vec<_> = self.known.values().map(|known| known.space.extent).collect();
         spaces.sort_unstable_by_key(|extent| extent.first);
         spaces.dedup();
+        for known in self.known.values_mut() {
+            if !known.space.is_whole() {
+                known.whole = None;
+            } else if known.whole.is_none() {
+                self.last_whole += 1;
+                known.whole = Some(self.last_whole);
+            }
+        }
+        let whole = self.known.iter().filter_map(|(pid, known)| Some((known.whole?, *pid)));
+        let mut whole: Vec<(u64, u32)> = whole.collect();
+        whole.sort_unstable();
         let stats = UnwindStats {
-            processes: self.known.len(),
+            processes: whole.into_iter().map(|(_, pid)| pid).collect(),
             mappings: spaces.iter().map(|extent| extent.count as usize).sum(),
             tables: self.images.count(),
             table_bytes: self.images.tables.bytes(),
@@ -314,6 +487,24 @@ impl Worker {
         };
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
+}
+
+/// A mapping as BPF has it.
+fn record(mapping: &Mapping, found: &Found) -> unwind_mapping {
+    let (start, end) = (mapping.start, mapping.end);
+    let plain = unwind_mapping { start, end, ..unwind_mapping::default() };
+    let binary = match found {
+        Found::Known(binary) => binary,
+        Found::Nothing => return plain,
+        // No address is in it, until it is known how to leave a function there.
+        Found::Wanted(_) => return unwind_mapping { end: start, ..plain },
+    };
+    let Some(placed) = &binary.table else {
+        let blocks = if binary.no_room { UNWIND_NO_TABLE } else { 0 };
+        return unwind_mapping { blocks, ..plain };
+    };
+    let Some(base) = binary.base(placed, start, mapping.offset) else { return plain };
+    unwind_mapping { base, blocks: placed.blocks(), span: placed.span, ..plain }
 }
 
 /// All entries of a map whose keys are process ids.

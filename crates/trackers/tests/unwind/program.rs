@@ -1,10 +1,12 @@
 //! Programs that know their own stacks.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use underspan_trackers::ProbedBinary;
@@ -25,9 +27,16 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A C program or library without frame pointers.
+/// A C program or library without frame pointers. Built once: other tests run it, or copy it, meanwhile.
 pub(crate) fn c(name: &str, from: &str, flags: &[&str]) -> PathBuf {
-    let output = output(name);
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let finished = output(name);
+    if built.contains(name) {
+        return finished;
+    }
+    // Another run of these tests may be using the last one.
+    let output = output(&format!("{name}.{}", std::process::id()));
     run(Command::new(std::env::var("CC").unwrap_or_else(|_| "gcc".to_owned()))
         .args(["-O2", "-fomit-frame-pointer", "-Wall", "-Wextra", "-Werror", "-pthread"])
         .args(["-Wno-clobbered", "-Wno-infinite-recursion"])
@@ -36,7 +45,9 @@ pub(crate) fn c(name: &str, from: &str, flags: &[&str]) -> PathBuf {
         .arg("-o")
         .arg(&output)
         .args(["-ldl", "-lrt"]));
-    output
+    fs::rename(&output, &finished).expect("it was just built");
+    built.insert(name.to_owned());
+    finished
 }
 
 pub(crate) fn rust() -> PathBuf {

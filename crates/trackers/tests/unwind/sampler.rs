@@ -28,13 +28,19 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn new() -> Self {
+        let mut sampler = Sampler::without_tables();
+        sampler.session.start_unwinding().expect("a thread");
+        sampler
+    }
+
+    /// Nothing is read yet.
+    pub(crate) fn without_tables() -> Self {
         let turn = turn();
         // Every sleep of a program is longer than the period.
         let off_cpu_period = Duration::from_millis(1);
         let options = Options { discover: false, off_cpu_period, ..Options::default() };
         let mut session = Session::open(&options)
             .unwrap_or_else(|error| panic!("these tests load BPF programs and need root: {error}"));
-        session.start_unwinding().expect("a thread");
         Sampler {
             asleep: session.take_ongoing().expect("this kernel takes stacks of threads that sleep"),
             session,
@@ -47,11 +53,20 @@ impl Sampler {
 
     /// Watches a process, and waits until its mappings are known.
     pub(crate) fn watch(&self, pid: u32) {
-        let before = self.session.unwind_stats().processes;
+        self.begin_to_watch(pid);
+        self.wait_for(pid);
+    }
+
+    /// Watches a process, whose mappings are read when their turn comes.
+    pub(crate) fn begin_to_watch(&self, pid: u32) {
         self.session.watch(pid, ProcessConfig::default()).expect("the process can be watched");
+    }
+
+    /// Waits until all of a process's mappings are known.
+    pub(crate) fn wait_for(&self, pid: u32) {
         let start = Instant::now();
-        while self.session.unwind_stats().processes == before {
-            assert!(start.elapsed() < Duration::from_secs(20), "its mappings are not read");
+        while !self.session.unwind_stats().processes.contains(&pid) {
+            assert!(start.elapsed() < Duration::from_secs(60), "its mappings are not read");
             std::thread::sleep(Duration::from_millis(2));
         }
     }

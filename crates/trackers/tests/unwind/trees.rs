@@ -125,10 +125,20 @@ fn functions_whose_return_is_probed() {
 
 #[test]
 fn a_library_that_is_loaded_later() {
+    loads_later("library");
+}
+
+/// For four seconds, addresses in no mapping had the list read again, in vain, at longer and longer intervals.
+#[test]
+fn a_library_that_is_loaded_after_vain_readings() {
+    loads_later("nowhere");
+}
+
+fn loads_later(role: &str) {
     let binary = trees();
     let library = program::c("library.so", "library.c", &["-shared", "-fPIC"]);
     let mut sampler = Sampler::new();
-    let mut program = Program::start(Command::new(&binary).arg("library").arg(&library));
+    let mut program = Program::start(Command::new(&binary).arg(role).arg(&library));
     sampler.watch(program.pid);
     let (tid, told) = program.play();
     // The first samples find it missing, and have the list of mappings read again.
@@ -140,8 +150,26 @@ fn a_library_that_is_loaded_later() {
     let right = stacks.iter().filter(|(stack, _)| stack.native.ends_with(&told[1..]));
     let right: usize = right.map(|(_, count)| count).sum();
     let all: usize = stacks.values().sum();
-    println!("library: {right} of {all} samples are right");
+    println!("{role}: {right} of {all} samples are right");
     assert!(right >= 20 && right == all, "{right} of {all} samples are right");
+}
+
+/// Its tables take longest, and are read last, though it was there first.
+#[test]
+fn a_giant_does_not_delay_others() {
+    let giant = program::c("giant.so", "giant.S", &["-shared"]);
+    let binary = trees();
+    let mut sampler = Sampler::without_tables();
+    let mut first = Program::start(Command::new(&binary).arg("deep").env("LD_PRELOAD", &giant));
+    let mut second = Program::start(Command::new(&binary).arg("callback"));
+    sampler.begin_to_watch(first.pid);
+    sampler.begin_to_watch(second.pid);
+    sampler.session.start_unwinding().expect("a thread");
+    sampler.wait_for(second.pid);
+    compare("beside a giant", &mut sampler, &mut second);
+    sampler.wait_for(first.pid);
+    compare("with a giant", &mut sampler, &mut first);
+    assert_eq!(sampler.session.unwind_stats().processes, [second.pid, first.pid]);
 }
 
 #[test]
@@ -193,7 +221,8 @@ fn go() {
         return;
     };
     let mut sampler = Sampler::new();
-    let mut program = Program::start(&mut Command::new(&binary));
+    // With fewer its thread waits for one now and then, when it has slept on a busy machine: in Go's scheduler.
+    let mut program = Program::start(Command::new(&binary).env("GOMAXPROCS", "16"));
     sampler.watch(program.pid);
     compare("go", &mut sampler, &mut program);
 }

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,6 +59,15 @@ NOINLINE void tell_and_sleep(void)
 			_exit(0);
 	}
 	sink++;
+}
+
+/* A thread that exits may wait, and never goes back to tell its stack. */
+static void stay(void)
+{
+	puts("done");
+	fflush(stdout);
+	for (;;)
+		pause();
 }
 
 /* Frames of a size that only the stack pointer tells, and others that hang on rbp. */
@@ -201,6 +211,7 @@ NOINLINE void in_signal_by_surprise(void)
 NOINLINE void *in_thread(void *unused)
 {
 	deep(7);
+	stay();
 	return unused;
 }
 
@@ -226,6 +237,21 @@ NOINLINE void library(const char *path)
 		exit(2);
 	enter(tell_and_sleep);
 	sink++;
+}
+
+/* Returns to where no code ever was. */
+static void *returns_nowhere(void *unused)
+{
+	__asm__ volatile("push $0x12340\n\tjmp sleep_for_ever");
+	return unused;
+}
+
+__attribute__((used, noreturn)) void sleep_for_ever(void)
+{
+	static const struct timespec two_ms = { .tv_nsec = 2000000 };
+
+	for (;;)
+		nanosleep(&two_ms, NULL);
 }
 
 int main(int argc, char **argv)
@@ -267,14 +293,13 @@ int main(int argc, char **argv)
 		pthread_create(&thread, NULL, in_thread, NULL), pthread_join(thread, NULL);
 	else if (!strcmp(role, "library"))
 		library(argv[2]);
+	else if (!strcmp(role, "nowhere"))
+		pthread_create(&thread, NULL, returns_nowhere, NULL), sleep(4), library(argv[2]);
 	else if (!strcmp(role, "fork") && fork() == 0)
-		deep(6), _exit(0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL), deep(6);
 	else if (!strcmp(role, "fork"))
 		wait(NULL);
 	else
 		return 2;
-	puts("done");
-	fflush(stdout);
-	/* A thread that exits may wait, and never goes back to tell its stack. */
-	return pause();
+	stay();
 }
