@@ -97,12 +97,17 @@ pub trait Tracker: Sync {
 /// Turns a tracker's records into rows.
 pub trait Decoder {
     /// One record from the ring. Records of other trackers are left alone.
+    ///
+    /// # Errors
+    /// If it is not what its kind should be.
     fn event(
         &mut self,
-        bytes: &[u8],
-        context: &mut dyn Context,
-        rows: &mut Rows,
-    ) -> Result<(), DecodeError>;
+        _bytes: &[u8],
+        _context: &mut dyn Context,
+        _rows: &mut Rows,
+    ) -> Result<(), DecodeError> {
+        Ok(())
+    }
 
     /// The ledgers of all watched threads, read just after `now` (monotonic): what a thread was
     /// doing when its ledger was read, it was doing at `now`, or has begun since.

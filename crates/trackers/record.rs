@@ -225,15 +225,25 @@ pub struct ThreadSnapshot {
     pub syscall: i32,
 }
 
+/// A ledger whose cells do not sum: it changed while it was copied, or it is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Off {
+    /// The thread.
+    pub(crate) tid: u32,
+    /// Nanoseconds that its cells have too many.
+    pub(crate) by: i64,
+}
+
 impl ThreadSnapshot {
-    /// Reads a value of the map; `None` if it changed while it was copied.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let raw: thread = read(bytes).ok()?;
+    /// Reads a value of the map; `None` if it is too short to be one.
+    pub(crate) fn copied(bytes: &[u8]) -> Option<Result<Self, Off>> {
+        let raw: thread = from_bytes(bytes)?;
         let ledger = Ledger::new(raw.ns);
         if raw.since.checked_sub(raw.born) != Some(ledger.total()) {
-            return None;
+            let by = ledger.total().wrapping_sub(raw.since.wrapping_sub(raw.born)).cast_signed();
+            return Some(Err(Off { tid: raw.tid, by }));
         }
-        Some(ThreadSnapshot {
+        Some(Ok(ThreadSnapshot {
             pid: raw.tgid,
             tid: raw.tid,
             born: raw.born,
@@ -250,7 +260,7 @@ impl ThreadSnapshot {
             in_request: raw.open_requests > 0,
             futex: raw.wait.futex,
             syscall: raw.wait.syscall,
-        })
+        }))
     }
 
     /// What it waits for and since when, monotonic; `None`: nothing that keeps it off the CPU. A wait

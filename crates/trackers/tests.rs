@@ -349,8 +349,8 @@ mod any_bytes {
         }
 
         #[test]
-        fn are_no_ledger_unless_they_sum(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            prop_assert_eq!(ThreadSnapshot::from_bytes(&bytes), None);
+        fn are_no_ledger_unless_they_sum(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+            prop_assert!(!matches!(ThreadSnapshot::copied(&bytes), Some(Ok(_))));
         }
     }
 

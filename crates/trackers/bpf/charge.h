@@ -85,6 +85,23 @@ static __always_inline void settle(struct thread *t, __u64 now)
 	t->since = now;
 }
 
+/*
+ * The same for the current thread, where it may be preempted: in a uprobe. A switch may charge the ledger
+ * between any two instructions here, so the span is claimed before it is charged; a span that a switch has
+ * claimed meanwhile is charged already.
+ */
+static __always_inline void settle_in_uprobe(struct thread *t, __u64 now)
+{
+	__u64 since = *(volatile __u64 *)&t->since;
+	__u64 state = *(volatile __u8 *)&t->state;
+
+	if ((__s64)(now - since) <= 0 || __sync_val_compare_and_swap(&t->since, since, now) != since)
+		return;
+	barrier_var(state);
+	if (state < STATES)
+		__sync_fetch_and_add(&t->ns[state], now - since);
+}
+
 static __always_inline struct pthread_key pthread_key(const struct thread *t)
 {
 	return (struct pthread_key){ .pthread = t->pthread, .tgid = t->tgid };

@@ -67,6 +67,10 @@ struct uprobe_task {
 	struct return_instance *return_instances; /* innermost first */
 };
 
+struct mm_struct {
+	unsigned long exec_vm; /* pages of code that are mapped */
+};
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -78,6 +82,7 @@ struct task_struct {
 	pid_t tgid;
 	char comm[16];
 	struct files_struct *files;
+	struct mm_struct *mm; /* NULL: a kernel thread, or one that ends */
 	struct task_struct *group_leader;
 	struct thread_struct thread;
 	struct uprobe_task *utask; /* CONFIG_UPROBES */

@@ -96,6 +96,7 @@ struct thread {
 	__u64 since;	  /* up to here the ledger is settled */
 	__u64 early_wake; /* when it was last woken while still on its CPU */
 	__u64 pthread;	  /* pthread_self(): the thread's fs base */
+	__u64 ran_before; /* its task's se.prev_sum_exec_runtime when it last left a CPU */
 	__u32 tgid;
 	__u32 tid;
 	__u8 state;	     /* what time is charged to now */

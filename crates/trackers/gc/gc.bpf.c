@@ -61,7 +61,7 @@ static __always_inline void gc_begin(__u32 rung, __s32 generation)
 	c->tid = tid;
 	if (!is_on_cpu(t->state))
 		arrive_untold(now);
-	settle(t, now);
+	settle_in_uprobe(t, now);
 	t->collecting = 1;
 	t->state = STATE_GC_RUN;
 	c->cpu_before = t->ns[STATE_GC_RUN];
@@ -105,7 +105,7 @@ static __always_inline void gc_end(__u32 rung, __s64 collected)
 	c->since = 0;
 	if (!is_on_cpu(t->state))
 		arrive_untold(now);
-	settle(t, now);
+	settle_in_uprobe(t, now);
 	t->collecting = 0;
 	t->state = STATE_RUNNING;
 

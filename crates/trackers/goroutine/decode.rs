@@ -6,7 +6,6 @@ use std::sync::Arc;
 use underspan_model::StackEnd;
 
 use crate::goroutine::{Round, Sample};
-use crate::record::DecodeError;
 use crate::rows::span_row;
 use crate::stack::{Ends, RawStack};
 use crate::{Context, Decoder, Rows, Thread};
@@ -78,15 +77,6 @@ impl GoroutineDecoder {
 }
 
 impl Decoder for GoroutineDecoder {
-    fn event(
-        &mut self,
-        _bytes: &[u8],
-        _context: &mut dyn Context,
-        _rows: &mut Rows,
-    ) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
     fn goroutines(&mut self, round: &Round, context: &mut dyn Context, rows: &mut Rows) {
         if round.torn > 0 {
             context.count_lost("goroutine", "torn", round.torn);

@@ -3,8 +3,9 @@
  * The ledger: on every context switch of a watched thread, the time since the last one is charged to
  * the state that ends. A wait is split where the thread is woken.
  *
- * Who writes a thread's ledger is ordered by the scheduler itself: its own CPU while it leaves or
- * enters, the waker (under the thread's pi_lock) while it is blocked, and nobody else.
+ * Who writes a thread's ledger is ordered by the scheduler itself: its own CPU while it leaves, runs or
+ * enters, the waker (under the thread's pi_lock) while it is blocked, and nobody else. So whether it is
+ * blocked must not be taken from the ledger alone, where the kernel may not have told that it came.
  */
 #include "../bpf/charge.h"
 #include "../bpf/emit.h"
@@ -279,6 +280,7 @@ static __always_inline void leave_cpu(struct thread *t, struct task_struct *task
 		state = ready_state(t, task);
 	}
 	t->wait.state = state;
+	t->ran_before = task->se.prev_sum_exec_runtime;
 	if (is_blocked(state) && now - t->early_wake < EARLY_NS)
 		state = woken_early(t, task);
 	t->early_wake = 0;
@@ -322,6 +324,15 @@ static __always_inline void current_waker(__u32 *tgid, __u32 *tid)
 	*tid = nobody ? 0 : task->pid;
 }
 
+/*
+ * Off the CPU by its ledger, and in truth on one: nobody told that it came, or its state would be another.
+ * While it is on its way off the CPU for good, it has not been on one since it left.
+ */
+static __always_inline bool runs_untold(const struct thread *t, struct task_struct *task)
+{
+	return task->on_cpu && task->se.prev_sum_exec_runtime != t->ran_before;
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(ledger_waking, struct task_struct *task)
 {
@@ -334,7 +345,7 @@ int BPF_PROG(ledger_waking, struct task_struct *task)
 		return 0;
 	w = &t->wait;
 	now = bpf_ktime_get_ns();
-	if (is_on_cpu(t->state)) {
+	if (is_on_cpu(t->state) || runs_untold(t, task)) {
 		/* It is about to sleep, and has not left its CPU: leave_cpu() decides. */
 		t->early_wake = now;
 		current_waker(&t->early_tgid, &t->early_tid);

@@ -10,7 +10,7 @@ use crate::record::{
     stack_event, stack_moment, wait_event,
 };
 use crate::rows::{span_row, write_ledger};
-use crate::stack::{PythonFrame, RawStack, raw_stack};
+use crate::stack::{PythonFrame, RawStack, Told, raw_stack};
 use crate::{Context, Decoder, Rows, Thread};
 
 /// Stacks remembered of one loop: at the sampling clock's 99 a second, the last seconds.
@@ -43,12 +43,18 @@ struct Loop {
 pub(super) struct LoopDecoder {
     columns: Vec<String>,
     loops: HashMap<u32, Loop>,
+    told: Told,
     held_up: VecDeque<HeldUp>,
 }
 
 impl LoopDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
-        LoopDecoder { columns, loops: HashMap::new(), held_up: VecDeque::new() }
+        LoopDecoder {
+            columns,
+            loops: HashMap::new(),
+            told: Told::default(),
+            held_up: VecDeque::new(),
+        }
     }
 
     fn remember(&mut self, held_up: HeldUp) {
@@ -68,7 +74,10 @@ impl LoopDecoder {
         if event.loop_ == 0 || other {
             return Ok(());
         }
-        let mut stack = raw_stack(event, bytes)?;
+        let mut stack = match moment {
+            stack_moment::STACK_AFTER_WAIT => self.told.stack(event, bytes)?,
+            _ => raw_stack(event, bytes)?,
+        };
         let known = self.loops.entry(event.h.tid).or_default();
         known.heard = event.h.time;
         // The kernel's part of a wait comes by itself, before the rest.
@@ -206,6 +215,7 @@ impl Decoder for LoopDecoder {
             event_kind::EVENT_THREAD_EXIT => {
                 let exit: crate::record::event_header = read(bytes)?;
                 self.loops.remove(&exit.tid);
+                self.told.ended(exit.tid);
             }
             _ => {}
         }
@@ -213,6 +223,7 @@ impl Decoder for LoopDecoder {
     }
 
     fn tick(&mut self, now: u64, _context: &mut dyn Context, _rows: &mut Rows) {
+        // What they told stays: after an idle hour they may be told to stand as before.
         self.loops.retain(|_, known| known.heard.saturating_add(FORGET) >= now);
         while self.held_up.front().is_some_and(|old| old.end.saturating_add(FORGET) < now) {
             self.held_up.pop_front();

@@ -164,3 +164,42 @@ fn the_two_parts_of_a_wait_are_one_place() {
     let stack = &context.stacks[row.u64("stack_id") as usize - 1];
     assert_eq!((stack.kernel.len(), stack.native.as_slice()), (1, &[0x1000][..]));
 }
+
+fn stack_again(time: u64, before: u64) -> Vec<u8> {
+    let event = stack_event {
+        h: header(event_kind::EVENT_STACK, time),
+        loop_: 1,
+        again: before,
+        ..stack_event::default()
+    };
+    bytes_of(&event).to_vec()
+}
+
+/// What the thread is told to stand as again is one of its earlier stacks; Python's frames are in it only.
+#[test]
+fn a_loop_may_stand_where_it_stood_before() {
+    let stall = stall(State::Sleep);
+    let first = stack(500 * MS, 0x1000);
+    let again = |before| stack_again(1_290 * MS, before);
+    let (row, context) = row(&[&first, &again(500 * MS), bytes_of(&stall)]);
+    assert_eq!(context.stacks[row.u64("stack_id") as usize - 1].native, [0x1000]);
+    // What it refers to never came.
+    let (row, _) = self::row(&[&first, &again(499 * MS), bytes_of(&stall)]);
+    assert_eq!(row.u64("stack_id"), 0);
+}
+
+#[test]
+fn where_a_loop_stood_is_known_after_an_idle_hour() {
+    const HOUR: u64 = 3_600_000 * MS;
+    let (mut context, mut rows) = (context(), Rows::default());
+    let mut decoder = LoopTracker.decoder();
+    decoder.event(&stack(500 * MS, 0x1000), &mut context, &mut rows).unwrap();
+    decoder.tick(HOUR, &mut context, &mut rows);
+    let mut stall = stall(State::Sleep);
+    stall.h.time += HOUR;
+    let again = stack_again(HOUR + 1_290 * MS, 500 * MS);
+    decoder.event(&again, &mut context, &mut rows).unwrap();
+    decoder.event(bytes_of(&stall), &mut context, &mut rows).unwrap();
+    let [row] = <[Row; 1]>::try_from(decode(&mut rows)).unwrap();
+    assert_eq!(context.stacks[row.u64("stack_id") as usize - 1].native, [0x1000]);
+}

@@ -1,7 +1,6 @@
 //! From readings of the histograms to rows: what was added since the reading before.
 
 use crate::netstack::{BUCKETS, Histogram, NAME, buckets};
-use crate::record::DecodeError;
 use crate::rows::span_row;
 use crate::{Context, Decoder, Measure, Rows, Thread};
 
@@ -19,15 +18,6 @@ impl NetstackDecoder {
 }
 
 impl Decoder for NetstackDecoder {
-    fn event(
-        &mut self,
-        _bytes: &[u8],
-        _context: &mut dyn Context,
-        _rows: &mut Rows,
-    ) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
     fn histograms(
         &mut self,
         histograms: &[Histogram],

@@ -4,13 +4,12 @@ use underspan_model::{StackEnd, State};
 
 use super::join::{Join, Sample, UserStack};
 use super::ongoing::{Asleep, OngoingWait};
-use super::told::Told;
 use crate::record::{
     DecodeError, comm, event_kind, kind, off_cpu_event, read, stack_event, stack_moment,
     thread_exit_event,
 };
 use crate::rows::span_row;
-use crate::stack::{Ends, RawStack, raw_stack};
+use crate::stack::{Ends, RawStack, Told, raw_stack};
 use crate::{Context, Decoder, Rows, Thread};
 
 const TRACKER: &str = "offcpu";

@@ -3,7 +3,6 @@
 mod decode;
 mod join;
 mod ongoing;
-mod told;
 
 use crate::rows::columns;
 use crate::{Attach, Decoder, Hook, Program, Tracker};

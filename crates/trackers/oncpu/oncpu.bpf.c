@@ -68,13 +68,16 @@ static __always_inline __u64 counted(struct last_tick *last, enum counter which)
 	return running < enabled ? count * enabled / running : count;
 }
 
-/* Whole periods since the last tick: a hypervisor may have held some back. */
+/*
+ * Whole periods since the last tick: a hypervisor may have held some back. One where the last tick found
+ * nobody, since a CPU that sleeps is given its ticks late.
+ */
 static __always_inline __u64 stands_for(struct last_tick *last, __u64 now, __u64 period)
 {
 	__u64 elapsed = last->time ? now - last->time : period;
 	__u64 periods = period ? (elapsed + period / 2) / period : 1;
 
-	last->time = now;
+	last->time = bpf_get_current_pid_tgid() ? now : 0;
 	return (periods ? periods : 1) * period;
 }
 

@@ -16,6 +16,27 @@ use crate::{Attach, Decoder, Hook, Program, Tracker};
 /// Requests of any server that accepts TCP or Unix stream connections.
 pub struct RequestTracker;
 
+/// Accepted connections; `fexit` hears of both calls, and is attached once.
+pub(crate) const ACCEPT4: Hook = Hook {
+    what: "connections accepted (accept4)",
+    programs: &[
+        Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
+        Program {
+            name: "request_accept4",
+            attach: Attach::Tracepoint("syscalls/sys_exit_accept4"),
+        },
+    ],
+    required: true,
+};
+pub(crate) const ACCEPT: Hook = Hook {
+    what: "connections accepted (accept)",
+    programs: &[
+        Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
+        Program { name: "request_accept", attach: Attach::Tracepoint("syscalls/sys_exit_accept") },
+    ],
+    required: false,
+};
+
 const HOOKS: &[Hook] = &[
     Hook {
         what: "bytes arrived",
@@ -114,29 +135,8 @@ const HOOKS: &[Hook] = &[
         programs: &[Program { name: "request_adopt", attach: Attach::Iterator("task_file") }],
         required: true,
     },
-    Hook {
-        what: "connections accepted (accept4)",
-        programs: &[
-            Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
-            Program {
-                name: "request_accept4",
-                attach: Attach::Tracepoint("syscalls/sys_exit_accept4"),
-            },
-        ],
-        required: true,
-    },
-    Hook {
-        what: "connections accepted (accept)",
-        programs: &[
-            // It hears of both calls, and is attached already.
-            Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
-            Program {
-                name: "request_accept",
-                attach: Attach::Tracepoint("syscalls/sys_exit_accept"),
-            },
-        ],
-        required: false,
-    },
+    ACCEPT4,
+    ACCEPT,
 ];
 
 const COLUMNS: [&str; 20] = [

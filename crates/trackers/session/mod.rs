@@ -4,6 +4,7 @@
 mod collections;
 mod entries;
 mod error;
+mod ledgers;
 mod load;
 mod loops;
 mod ongoing;
@@ -31,8 +32,8 @@ pub(crate) use error::Doing;
 pub(crate) use load::{available, map, preflight, program};
 
 use collections::GcKey;
-use entries::entries;
 use error::Result;
+use ledgers::Ledgers;
 use load::{attach_all, load};
 pub use ongoing::OngoingStacks;
 use removal::Removal;
@@ -111,7 +112,7 @@ fn run(link: &Link, what: &str) -> Result<()> {
 /// Programs in the kernel. They go when it is dropped.
 pub struct Session {
     ring: RefCell<Ring>,
-    threads: MapHandle,
+    ledgers: Ledgers,
     processes: MapHandle,
     lost: MapHandle,
     hooks: Vec<HookStatus>,
@@ -159,7 +160,7 @@ impl Session {
 
         Ok(Session {
             ring: RefCell::new(ring),
-            threads: map(&object, "threads")?,
+            ledgers: Ledgers::new(map(&object, "threads")?),
             processes: map(&object, "processes")?,
             lost: map(&object, "lost")?,
             hooks,
@@ -232,36 +233,25 @@ impl Session {
     pub fn unwatch(&self, pid: u32) -> Result<()> {
         // It may be gone already.
         let _ = self.processes.delete(&pid.to_ne_bytes());
-        for thread in self.threads()?.into_iter().filter(|thread| thread.pid == pid) {
-            let _ = self.threads.delete(&thread.tid.to_ne_bytes());
-        }
-        Ok(())
+        self.ledgers.forget_process(pid)
     }
 
     /// Every watched thread's ledger. A thread whose ledger changed while it was copied is read
     /// again; one that never holds still is left out until the next time.
+    ///
+    /// A ledger that does not sum and will not is begun anew: what its thread did since it was last read is
+    /// lost, and counted (`torn`).
     pub fn threads(&self) -> Result<Vec<ThreadSnapshot>> {
-        let mut snapshots = Vec::new();
-        for (key, value) in entries(&self.threads).doing("reading the ledgers")? {
-            let mut snapshot = ThreadSnapshot::from_bytes(&value);
-            for _ in 0..3 {
-                if snapshot.is_some() {
-                    break;
-                }
-                let Ok(Some(again)) = self.threads.lookup(&key, MapFlags::ANY) else { break };
-                snapshot = ThreadSnapshot::from_bytes(&again);
-            }
-            snapshots.extend(snapshot);
+        let read = self.ledgers.all()?;
+        if read.orphans {
+            run(&self.adopt, "running the task iterator")?;
         }
-        Ok(snapshots)
+        Ok(read.ledgers)
     }
 
     /// One watched thread's ledger. `None`: there is none, or it would not hold still.
     pub fn thread(&self, tid: u32) -> Option<ThreadSnapshot> {
-        (0..3).find_map(|_| {
-            let bytes = self.threads.lookup(&tid.to_ne_bytes(), MapFlags::ANY).ok()??;
-            ThreadSnapshot::from_bytes(&bytes)
-        })
+        self.ledgers.one(tid)
     }
 
     /// Waits up to `timeout` for the ring to get full, then hands out what is in it, but no more
@@ -282,11 +272,14 @@ impl Session {
                     .lost
                     .lookup_percpu(&cell.to_ne_bytes(), MapFlags::ANY)
                     .doing("reading the counters of lost events")?;
-                let count = per_cpu
+                let mut count = per_cpu
                     .unwrap_or_default()
                     .iter()
                     .filter_map(|bytes| bytes.first_chunk().map(|count| u64::from_ne_bytes(*count)))
                     .sum();
+                if (id, index) == (tracker_id::TRACKER_LEDGER, lost_reason::LOST_TORN) {
+                    count += self.ledgers.begun_anew();
+                }
                 counts.push(LostCount { tracker, reason, count });
             }
         }

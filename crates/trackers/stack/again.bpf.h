@@ -12,10 +12,12 @@
 
 #include "native.bpf.h"
 
+/* Those who read of event loops only have not read what a thread told before it was one. */
 struct again_key {
 	__u32 tid;
 	__u16 moment;
-	__u16 place;
+	__u8 place;
+	__u8 loop;
 };
 
 STACKS struct {
@@ -33,7 +35,9 @@ static __always_inline __u8 place_of(const struct pt_regs *regs)
 
 static __always_inline struct again_key again_key(const struct stack_scratch *s)
 {
-	return (struct again_key){ .tid = s->e.h.tid, .moment = s->e.moment, .place = s->e.place };
+	return (struct again_key){
+		.tid = s->e.h.tid, .moment = s->e.moment, .place = s->e.place, .loop = s->e.loop
+	};
 }
 
 struct again_context {

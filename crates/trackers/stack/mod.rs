@@ -8,6 +8,7 @@
 mod python;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use underspan_model::StackEnd;
 use underspan_store::Component;
@@ -15,6 +16,7 @@ use underspan_store::Component;
 use crate::record::{DecodeError, python_frame, read_at, stack_event};
 
 pub use python::PythonLayout;
+pub(crate) use told::Told;
 
 /// A Python frame, not yet looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

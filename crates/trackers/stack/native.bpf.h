@@ -40,8 +40,9 @@ STACKS struct {
 	__array(values, struct unwind_shard);
 } unwind_shards SEC(".maps");
 
-/* Processes of which an address was met that is in no known mapping; and that address. User space
- * looks ten times a second, and takes the entry out when it has read the mappings again. */
+/* Processes of which an address was met that is in no known mapping; and how many pages of code they had mapped
+ * when that was last. User space looks ten times a second, and takes the entry out when it has read the mappings
+ * again: soon if that number is new, since a library may have been loaded. */
 STACKS struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -97,10 +98,15 @@ struct native_context {
 /* (sqrt(5) - 1) / 2, of 2^64: spreads addresses over a table. */
 #define GOLDEN_64 0x9e3779b97f4a7c15ULL
 
-static __always_inline void unwind_is_stale(__u32 tgid, __u64 address)
+static __always_inline void unwind_is_stale(__u32 tgid, struct task_struct *task)
 {
-	if (!bpf_map_lookup_elem(&unwind_stale, &tgid))
-		bpf_map_update_elem(&unwind_stale, &tgid, &address, BPF_NOEXIST);
+	__u64 *known = bpf_map_lookup_elem(&unwind_stale, &tgid);
+	__u64 code = BPF_CORE_READ(task, mm, exec_vm);
+
+	if (!known)
+		bpf_map_update_elem(&unwind_stale, &tgid, &code, BPF_NOEXIST);
+	else if (*known != code)
+		*known = code;
 }
 
 /* A step of a binary search over at most 2 * (step) of what is left. */
@@ -519,7 +525,7 @@ static long native_frame(__u32 index, struct native_context *c)
 			s->used--;
 			return 0;
 		}
-		unwind_is_stale(s->e.h.tgid, pc);
+		unwind_is_stale(s->e.h.tgid, c->task);
 	}
 	if (end == GO_ON)
 		end = leave_frame(c, rule, index == 0);

@@ -67,8 +67,8 @@ struct stack_event {
 	__u64 cache_misses;
 	__u64 branch_misses;
 	__u64 weight; /* ON_CPU: nanoseconds that the sample stands for */
-	__u64 again;  /* AFTER_WAIT, OF_WAKER: the time of the last record of the same thread, moment and place
-			 that had frames. They are this one's, too. 0: they follow */
+	__u64 again;  /* AFTER_WAIT, OF_WAKER: the time of the last record of the same thread, moment, place
+			 and `loop` that had frames. They are this one's, too. 0: they follow */
 	__u16 kernel_frames;
 	__u16 native_frames;
 	__u16 python_frames;

@@ -4,7 +4,7 @@ mod decode;
 mod netstat;
 
 use crate::record::tcp_ends;
-use crate::request::address;
+use crate::request::{ACCEPT, ACCEPT4, address};
 use crate::rows::columns;
 use crate::{Attach, Decoder, Hook, Program, Tracker};
 
@@ -21,28 +21,8 @@ const HOOKS: &[Hook] = &[
         required: true,
     },
     // The request tracker's: it hears of them anyway.
-    Hook {
-        what: "connections accepted (accept4)",
-        programs: &[
-            Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
-            Program {
-                name: "request_accept4",
-                attach: Attach::Tracepoint("syscalls/sys_exit_accept4"),
-            },
-        ],
-        required: true,
-    },
-    Hook {
-        what: "connections accepted (accept)",
-        programs: &[
-            Program { name: "request_accept_fexit", attach: Attach::Fexit("do_accept") },
-            Program {
-                name: "request_accept",
-                attach: Attach::Tracepoint("syscalls/sys_exit_accept"),
-            },
-        ],
-        required: false,
-    },
+    ACCEPT4,
+    ACCEPT,
     Hook {
         what: "sockets that are open already",
         programs: &[Program { name: "tcp_adopt", attach: Attach::Iterator("task_file") }],

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counters::{Change, Counters};
 use super::{Absent, Metric, Round, Source, Status, Subject, metric};
-use crate::record::DecodeError;
 use crate::rows::span_row;
 use crate::{Context, Decoder, Measure, Rows, Thread};
 
@@ -120,15 +119,6 @@ impl ThrottleDecoder {
 }
 
 impl Decoder for ThrottleDecoder {
-    fn event(
-        &mut self,
-        _bytes: &[u8],
-        _context: &mut dyn Context,
-        _rows: &mut Rows,
-    ) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
     fn throttle(&mut self, round: &Round, context: &mut dyn Context, rows: &mut Rows) {
         self.rounds += 1;
         self.readings(round, context, rows);

@@ -6,6 +6,7 @@ use underspan_model::{Ledger, STATES};
 
 use super::*;
 use crate::ThreadSnapshot;
+use crate::record::Off;
 
 /// A thread that the tests move from state to state, as BPF would.
 #[derive(Clone, Debug)]
@@ -227,14 +228,17 @@ mod snapshots {
 
     #[test]
     fn a_torn_copy_is_no_snapshot() {
-        let mut raw = crate::record::thread { born: 100, since: 1_100, ..Default::default() };
+        let mut raw =
+            crate::record::thread { tid: 7, born: 100, since: 1_100, ..Default::default() };
         raw.ns[State::Sleep.index()] = 1_000;
-        assert!(ThreadSnapshot::from_bytes(bytes_of(&raw)).is_some());
-        assert_eq!(ThreadSnapshot::from_bytes(&bytes_of(&raw)[1..]), None);
+        assert!(matches!(ThreadSnapshot::copied(bytes_of(&raw)), Some(Ok(_))));
+        assert_eq!(ThreadSnapshot::copied(&bytes_of(&raw)[1..]), None);
         raw.ns[State::Running.index()] = 1;
-        assert_eq!(ThreadSnapshot::from_bytes(bytes_of(&raw)), None);
-        raw.since = 0;
-        assert_eq!(ThreadSnapshot::from_bytes(bytes_of(&raw)), None);
+        assert_eq!(ThreadSnapshot::copied(bytes_of(&raw)), Some(Err(Off { tid: 7, by: 1 })));
+        raw.ns[State::Sleep.index()] = 0;
+        assert_eq!(ThreadSnapshot::copied(bytes_of(&raw)), Some(Err(Off { tid: 7, by: -999 })));
+        raw.since = 0; // before it was born, as no sum can be
+        assert_eq!(ThreadSnapshot::copied(bytes_of(&raw)), Some(Err(Off { tid: 7, by: 101 })));
     }
 }
 

@@ -115,7 +115,10 @@ fn when_it_is_over_it_is_a_sample_like_any_other() {
     let layout = interpreter.frames.as_ref().map(PythonLayout::from).unwrap();
     let config = ProcessConfig { python: layout, ..ProcessConfig::default() };
     watcher.session.watch(program.pid() as u32, config).unwrap();
-    eventually("mappings", || (watcher.session.unwind_stats().processes > 0).then_some(()));
+    let pid = program.pid() as u32;
+    eventually("mappings", || {
+        watcher.session.unwind_stats().processes.contains(&pid).then_some(())
+    });
     let tid: u32 = program.ask("").parse().unwrap();
     let asleep = |watcher: &Watcher| {
         let thread = watcher.session.thread(tid)?;

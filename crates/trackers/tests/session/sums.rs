@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use underspan_model::{Ledger, State};
 
 use crate::watcher::{Watcher, monotonic};
-use crate::workload::Workload;
+use crate::workload::{Workload, eventually};
 
 /// Puts a thread on one CPU.
 pub(crate) fn pin(tid: u32, cpu: usize) {
@@ -67,6 +69,59 @@ fn every_read_of_busy_and_migrating_threads_sums() {
         assert_eq!(ledger[State::Other], 0, "thread {tid}: {:?}", ledger.largest_first());
     }
     watcher.assert_nothing_lost();
+}
+
+/// The session's own map of ledgers: the one among this program's descriptors that knows the thread.
+fn ledgers(tid: u32) -> MapHandle {
+    let maps = MapInfoIter::default().filter(|map| map.name == "threads");
+    let mut handles = maps.filter_map(|map| MapHandle::from_map_id(map.id).ok());
+    handles
+        .find(|map| {
+            map.lookup(&tid.to_ne_bytes(), MapFlags::ANY).is_ok_and(|value| value.is_some())
+        })
+        .expect("a map has it")
+}
+
+#[test]
+fn a_ledger_that_is_wrong_is_begun_anew_and_told() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let (tid, bystander) = (workload.start("mix"), workload.start("mix"));
+    let first = |watcher: &Watcher| watcher.threads(workload.pid);
+    let born = first(&watcher)[&tid].born;
+    let other = first(&watcher)[&bystander].born;
+
+    // No program writes here: nothing but `born` need hold still, and the ledger lacks a microsecond.
+    let map = ledgers(tid);
+    let key = tid.to_ne_bytes();
+    let mut value = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+    let at = value.windows(8).position(|bytes| bytes == born.to_ne_bytes()).expect("it was born");
+    value[at..at + 8].copy_from_slice(&(born - 1_000).to_ne_bytes());
+    map.update(&key, &value, MapFlags::EXIST).unwrap();
+    assert!(!first(&watcher).contains_key(&tid), "its cells do not sum");
+
+    let anew = eventually("a ledger that sums", || first(&watcher).remove(&tid));
+    assert!(anew.born > born);
+    assert_eq!(first(&watcher)[&bystander].born, other, "another's was right");
+    let torn = |watcher: &Watcher| {
+        let lost = watcher.session.lost().unwrap();
+        lost.iter()
+            .filter(|lost| lost.count > 0 && lost.reason == "torn")
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let told = torn(&watcher);
+    assert_eq!(
+        told.iter().map(|lost| (lost.tracker, lost.count)).collect::<Vec<_>>(),
+        [("ledger", 1)]
+    );
+
+    // From then on it has rows again, and is left alone.
+    watcher.row("thread_states", |row| row.u64("tid") == u64::from(tid));
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(first(&watcher)[&tid].born, anew.born);
+    assert_eq!(torn(&watcher), told);
 }
 
 /// The kernel brings a running thread's account up to date at each tick, 100 to 1,000 a second.

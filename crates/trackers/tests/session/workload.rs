@@ -1,4 +1,4 @@
-//! The process that is watched: `workload.c`.
+//! The process that is watched: `workload.c`, what its threads can do (`workload_roles.h`), and its server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -137,11 +137,19 @@ impl Workload {
 
     /// Whether one of its threads waits in a system call, by its number.
     pub(crate) fn is_in(&self, call: libc::c_long) -> bool {
-        let number = |tid: u32| {
-            let path = format!("/proc/{}/task/{tid}/syscall", self.pid);
-            fs::read_to_string(path).ok()?.split(' ').next()?.parse::<libc::c_long>().ok()
-        };
-        self.tids().into_iter().any(|tid| number(tid) == Some(call))
+        self.tids().into_iter().any(|tid| self.call_of(tid) == Some(call))
+    }
+
+    /// Whether a thread that serves waits for a request, or for more of one. Its first waits for commands.
+    pub(crate) fn reads_a_request(&self) -> bool {
+        let calls = [Some(libc::SYS_read), Some(libc::SYS_readv)];
+        let serving = self.tids().into_iter().filter(|tid| *tid != self.pid);
+        serving.map(|tid| self.call_of(tid)).any(|call| calls.contains(&call))
+    }
+
+    fn call_of(&self, tid: u32) -> Option<libc::c_long> {
+        let path = format!("/proc/{}/task/{tid}/syscall", self.pid);
+        fs::read_to_string(path).ok()?.split(' ').next()?.parse().ok()
     }
 
     /// Nanoseconds on a CPU, nanoseconds waiting for one, and how often it got one.

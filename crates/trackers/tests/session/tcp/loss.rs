@@ -179,6 +179,7 @@ fn one_that_nobody_was_told_of_began_when_the_segment_was_sent() {
 fn the_first_of_all_or_its_answer_is_a_syn_retry() {
     let (mut watcher, wire) = watched();
     let cases = Family::BOTH.into_iter().flat_map(|family| [(family, SYN), (family, SYN_ACK)]);
+    let mut late = 0;
     for (family, kind) in cases {
         let listener = listen(&wire, family);
         let end = if kind == SYN { &wire.client } else { &wire.server };
@@ -187,10 +188,17 @@ fn the_first_of_all_or_its_answer_is_a_syn_retry() {
         let client = connect(&wire, listener.local_addr().unwrap());
         let took = handshake(&wire, before);
         assert!(took > 900 * MS);
-        let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
+        let local = client.local_addr().unwrap();
+        if rows(&mut watcher, "tcp_loss", local).is_empty() {
+            // The kernel kept the answer's arrival to itself: then the connection's end tells.
+            late += 1;
+            drop(client);
+        }
+        let row = row(&mut watcher, "tcp_loss", local);
         assert_eq!((row.text("kind"), row.u64("retransmits")), ("syn_retry", 1));
         assert_close(row.u64("duration_ns"), took, "connecting");
     }
+    assert!(late <= 1, "that is rare: {late} of 4");
     watcher.assert_nothing_lost();
 }
 

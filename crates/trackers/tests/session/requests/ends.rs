@@ -1,0 +1,86 @@
+//! Clients that end their side of a connection before they have the answer.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::{Asking, HANDLED, MS, check, two_requests};
+use crate::watcher::Watcher;
+use crate::workload::Workload;
+
+/// As nginx does when its own client has gone: the server's answer cannot be sent.
+#[test]
+fn a_unix_client_that_gives_up_ends_its_request() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let path = format!("{}/gives-up-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
+    workload.ask(&format!("serve-unix {path}"));
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /gave-up HTTP/1.1\r\n\r\n").unwrap();
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/gave-up");
+    assert_eq!((row.text("end"), row.u64("status"), row.u64("bytes_out")), ("peer_closed", 0, 0));
+    assert!(HANDLED.contains(&row.u64("handler_ns")), "{row:?}");
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+    assert!(row.u64("sleep_ns") >= 29 * MS, "{row:?}");
+    // The thread serves one request at a time, as before: nothing that is over counts as another.
+    let next = UnixStream::connect(&path).unwrap();
+    for row in two_requests(&mut watcher, &workload, next, true) {
+        assert_eq!(row.u64("tid"), row.u64("sent_tid"));
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_half_closed_client_still_gets_its_answer() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    let asking = Asking::begin();
+    stream.write_all(b"GET /half HTTP/1.0\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(b"ok"));
+    let asked = asking.end();
+    check(&watcher.row("requests", |row| row.text("path") == "/half"), &asked);
+}
+
+fn reset_on_close(stream: &TcpStream) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the descriptor is open, and the option's value is a linger of the size it states.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn a_client_that_resets_before_the_answer() {
+    let mut watcher = Watcher::new();
+    let mut workload = Workload::new();
+    watcher.watch(workload.pid);
+    let port = workload.ask("serve");
+    let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
+    // The server waits to read this, so the request is read at once.
+    std::thread::sleep(Duration::from_millis(120));
+    stream.write_all(b"GET /gone HTTP/1.1\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    reset_on_close(&stream);
+    drop(stream);
+    let row = watcher.row("requests", |row| row.text("path") == "/gone");
+    assert_eq!((row.text("end"), row.u64("status")), ("reset", 0));
+    assert_eq!((row.u64("bytes_out"), row.u64("sent_tid")), (0, 0));
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+}
