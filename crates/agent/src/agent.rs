@@ -1,35 +1,33 @@
 //! The agent itself: opens the trackers, then drains, decodes, names and passes on until told to
-//! stop.
+//! stop. What it does once a second is in `second.rs`, what it lost in `lost.rs`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underspan_model::LostEvents;
 use underspan_trackers::netstack::{self, Netstack};
 use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::{
-    ALL, Context as _, Decoder, HookStatus, Lifecycle, LifecycleKind, LostCount, Rows, Session,
-    lifecycle,
+    ALL, Context as _, Decoder, HookStatus, LifecycleKind, Rows, Session, lifecycle,
 };
 
-use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, ProgramCost, Usage, Verdict};
+use crate::cost::{BpfPrograms, BpfStats, Budget, Meter, Usage, Verdict};
+use crate::error::OpenError;
 use crate::goroutines::Goroutines;
 use crate::host::Host;
-use crate::metrics::Own;
 use crate::namer::Namer;
 use crate::ongoing::Ongoing;
 use crate::priority::Turns;
-use crate::processes::{Processes, Watched};
-use crate::rows::{
-    AGENT_STATS, AGENT_STATS_COLUMNS, AgentStats, LOST_EVENTS, LOST_EVENTS_COLUMNS, PROCESSES,
-    PROCESSES_COLUMNS, STACK_ENDS, STACK_ENDS_COLUMNS, STACKS, StackEnds,
-};
+use crate::processes::{Processes, SCAN_EVERY, Watched};
+use crate::rows::STACKS;
 use crate::select::{Selection, Selector};
 use crate::stacks::Named;
-use crate::{Collector, Health, Metrics, Sink, monotonic_ns, process_row, rows};
+use crate::{Collector, Metrics, Sink, monotonic_ns, rows};
+
+mod lost;
+mod second;
+
+use second::Seconds;
 
 /// How often the ring is drained. An event costs no wake-up of its own.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
@@ -41,8 +39,6 @@ const LAST_ROWS: Duration = Duration::from_secs(5);
 const LAST_NAMES: Duration = Duration::from_secs(5);
 /// How often ledgers are read, losses counted and the agent's own cost written.
 const SECOND: Duration = Duration::from_secs(1);
-/// How often all processes are looked at, for those whose start or listen was missed.
-const SCAN_EVERY: Duration = Duration::from_secs(10);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -84,7 +80,7 @@ pub struct Agent {
     decoders: Vec<Box<dyn Decoder>>,
     rows: Rows,
     programs: BpfPrograms,
-    _bpf_stats: Option<BpfStats>,
+    bpf_stats: Option<BpfStats>,
     budget: Budget,
     metrics: Option<Metrics>,
     discover: bool,
@@ -94,19 +90,6 @@ pub struct Agent {
     malformed: u64,
     shed: u64,
     shedding: bool,
-}
-
-/// What the second-by-second rows are differences to.
-struct Baseline {
-    at: u64,
-    usage: Usage,
-    bpf: ProgramCost,
-    events: u64,
-    rows: u64,
-    lost: HashMap<(&'static str, &'static str), u64>,
-    /// Losses not yet written, by tracker and reason, and since when they were counted.
-    unwritten: BTreeMap<(String, String), u64>,
-    unwritten_since: u64,
 }
 
 impl Agent {
@@ -128,16 +111,9 @@ impl Agent {
         })?;
         let netstack = options.netstack.map(Netstack::open).transpose()?;
         let mut programs = BpfPrograms::default();
-        let mut failed = None;
-        let mut add = |name: &str, fd: BorrowedFd<'_>| {
-            failed = programs.add(name, fd).err().or(failed.take());
-        };
-        session.each_program(&mut add);
+        programs.add_each(|add| session.each_program(add));
         if let Some(netstack) = &netstack {
-            netstack.each_program(&mut add);
-        }
-        if let Some(error) = failed {
-            tracing::warn!("the programs' cost cannot be read: {error}");
+            programs.add_each(|add| netstack.each_program(add));
         }
         let bpf_stats = if options.measure_bpf { Some(BpfStats::enable()?) } else { None };
 
@@ -153,7 +129,7 @@ impl Agent {
             decoders: ALL.iter().map(|tracker| tracker.decoder()).collect(),
             rows: Rows::default(),
             programs,
-            _bpf_stats: bpf_stats,
+            bpf_stats,
             budget: options.budget,
             metrics: options.metrics,
             discover,
@@ -198,16 +174,7 @@ impl Agent {
     ) -> Result<(), OpenError> {
         let now = monotonic_ns()?;
         let mut meter = Meter::new(self.budget, Usage::read()?);
-        let mut baseline = Baseline {
-            at: now,
-            usage: Usage::read()?,
-            bpf: self.programs.total()?,
-            events: 0,
-            rows: 0,
-            lost: HashMap::new(),
-            unwritten: BTreeMap::new(),
-            unwritten_since: now,
-        };
+        let mut seconds = Seconds::begin(now, Usage::read()?, self.programs.total()?);
         self.host.watch(self.processes.watched().keys().copied().collect());
         let mut turns = Turns::begin();
         if self.is_beside {
@@ -229,7 +196,7 @@ impl Agent {
             if now >= second {
                 second = now + SECOND;
                 turns.look();
-                self.every_second(&mut baseline, &mut collector, sink)?;
+                self.every_second(&mut seconds, &mut collector, sink)?;
                 self.keep_budget(&mut meter)?;
             }
             if now >= scan && self.discover {
@@ -256,12 +223,12 @@ impl Agent {
         }
         let named = self.namer.stacks().finish(LAST_NAMES);
         self.write_stacks(named, &mut collector);
-        self.every_second(&mut baseline, &mut collector, sink)?;
+        self.every_second(&mut seconds, &mut collector, sink)?;
         self.pass_on(&mut collector);
         collector.flush_and_wait(LAST_ROWS);
         // Last of all, since the rows before could be lost themselves.
-        self.count_losses(&mut baseline, sink)?;
-        self.write_losses(&mut baseline, &mut collector, monotonic_ns()?);
+        self.count_lost(&mut seconds.lost, sink)?;
+        self.write_lost(&mut seconds.lost, &mut collector, monotonic_ns()?);
         collector.flush_and_wait(LAST_ROWS);
         Ok(())
     }
@@ -325,7 +292,7 @@ impl Agent {
             if matches!(event.kind, LifecycleKind::ProcessExec | LifecycleKind::ProcessExit) {
                 self.ongoing.forget(event.pid);
             }
-            happened(&event, &mut self.session, &mut self.processes, &mut self.namer);
+            self.processes.happened(&event, &mut self.session, &mut self.namer);
         }
         Ok(())
     }
@@ -342,182 +309,6 @@ impl Agent {
                 }
             }
         }
-    }
-
-    fn every_second(
-        &mut self,
-        baseline: &mut Baseline,
-        collector: &mut Collector,
-        sink: &Sink,
-    ) -> Result<(), OpenError> {
-        if let Err(error) = self.session.follow_cpus() {
-            tracing::warn!("{error}");
-        }
-        if let Err(error) = self.session.tell_listeners() {
-            tracing::warn!("{error}");
-        }
-        // Before the ledgers: a thread that was in a state then and when it was read was in it at
-        // `now`. The other way round it may have left it, and would be charged for what it did not.
-        let now = monotonic_ns()?;
-        let threads = self.session.threads()?;
-        self.namer.learn(&threads);
-        for decoder in &mut self.decoders {
-            decoder.ledgers(&threads, now, &mut self.namer, &mut self.rows);
-        }
-        let long = self.ongoing.look(&threads, now);
-        self.ongoing.ask(&long, now);
-        self.read_netstack(now)?;
-        for pid in self.processes.take_changed() {
-            self.namer.stacks().watched(pid);
-            self.goroutines.watch(pid);
-            if let Some(watched) = self.processes.watched().get(&pid)
-                && let Some(row) = process_row::read(pid, watched, &self.namer, now)
-            {
-                rows::process(collector.batch(PROCESSES, PROCESSES_COLUMNS), &row);
-            }
-        }
-
-        self.goroutines.keep(|pid| self.processes.watched().contains_key(&pid));
-        self.host.watch(self.processes.watched().keys().copied().collect());
-
-        self.count_stack_ends(baseline, collector, now);
-        let stats = sink.stats();
-        self.count_losses(baseline, sink)?;
-        // While the store is away these rows would be in the spool, where they could be lost as well.
-        if stats.health == Health::Up {
-            self.write_losses(baseline, collector, now);
-        }
-
-        let start = self.namer.unix_ns(baseline.at);
-        let duration = now.saturating_sub(baseline.at);
-        let (usage, bpf) = (Usage::read()?, self.programs.total()?);
-        let cost = bpf.since(&baseline.bpf);
-        let inserted = stats.inserted_total();
-        let row = AgentStats {
-            host: self.namer.host().to_owned(),
-            start_time: start,
-            duration_ns: duration,
-            cpu_ns: usage.cpu.saturating_sub(baseline.usage.cpu).as_nanos() as u64,
-            rss_bytes: usage.rss_bytes,
-            bpf_ns: cost.run_ns,
-            bpf_runs: cost.runs,
-            events: self.events - baseline.events,
-            rows: inserted.saturating_sub(baseline.rows),
-            spool_bytes: stats.spool_bytes,
-            watched_processes: self.processes.watched().len() as u32,
-            watched_threads: threads.len() as u32,
-        };
-        rows::agent_stats(collector.batch(AGENT_STATS, AGENT_STATS_COLUMNS), &row);
-        if let Some(metrics) = &self.metrics {
-            metrics.own(Own {
-                cpu_ns: usage.cpu.as_nanos() as u64,
-                rss_bytes: usage.rss_bytes,
-                bpf: self._bpf_stats.as_ref().map(|_| (bpf.run_ns, bpf.runs)),
-                events: self.events,
-                store_up: stats.health == Health::Up,
-                inserted: stats.inserted,
-                spool_bytes: stats.spool_bytes,
-                shedding: self.shedding,
-                watched_processes: self.processes.watched().len(),
-                watched_threads: threads.len(),
-            });
-        }
-        (baseline.at, baseline.usage, baseline.bpf) = (now, usage, bpf);
-        (baseline.events, baseline.rows) = (self.events, inserted);
-        Ok(())
-    }
-
-    fn read_netstack(&mut self, now: u64) -> Result<(), OpenError> {
-        let Some(netstack) = &mut self.netstack else { return Ok(()) };
-        let histograms = netstack.read()?;
-        for notice in netstack.take_notices() {
-            tracing::info!("netstack: {notice}");
-        }
-        for decoder in &mut self.decoders {
-            decoder.histograms(&histograms, now, &mut self.namer, &mut self.rows);
-        }
-        Ok(())
-    }
-
-    /// How walks of stacks ended since the last call. Where outer frames are missing, that is a loss.
-    fn count_stack_ends(&mut self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
-        let start_time = self.namer.unix_ns(baseline.at);
-        let duration_ns = now.saturating_sub(baseline.at);
-        for ((part, end), count) in self.namer.stacks().take_ends() {
-            let row = StackEnds {
-                host: self.namer.host(),
-                start_time,
-                duration_ns,
-                part,
-                end: end.name(),
-                count,
-            };
-            rows::stack_ends(collector.batch(STACK_ENDS, STACK_ENDS_COLUMNS), &row);
-            if end.is_truncated() {
-                if let Some(metrics) = &self.metrics {
-                    metrics.lost("stack", end.name(), count);
-                }
-                let loss = ("stack".to_owned(), end.name().to_owned());
-                *baseline.unwritten.entry(loss).or_default() += count;
-            }
-        }
-    }
-
-    fn write_losses(&self, baseline: &mut Baseline, collector: &mut Collector, now: u64) {
-        let since = std::mem::replace(&mut baseline.unwritten_since, now);
-        for ((tracker, reason), count) in std::mem::take(&mut baseline.unwritten) {
-            let row = LostEvents {
-                host: self.namer.host().to_owned(),
-                start_time: self.namer.unix_ns(since),
-                duration_ns: now.saturating_sub(since),
-                tracker,
-                reason,
-                count,
-            };
-            rows::lost_events(collector.batch(LOST_EVENTS, LOST_EVENTS_COLUMNS), &row);
-        }
-    }
-
-    /// Counts what was lost since the last call, by whom and why.
-    fn count_losses(&mut self, baseline: &mut Baseline, sink: &Sink) -> Result<(), OpenError> {
-        let mut totals: Vec<_> = self
-            .session
-            .lost()?
-            .into_iter()
-            .map(|LostCount { tracker, reason, count }| (tracker, reason, count))
-            .collect();
-        if let Some(netstack) = &self.netstack {
-            let lost = netstack.lost()?.into_iter();
-            totals.extend(lost.map(|lost| (lost.tracker, lost.reason, lost.count)));
-        }
-        let programs = self.programs.read()?;
-        let missed = programs.values().map(|program| program.recursion_misses).sum();
-        totals.push(("ledger", "recursion", missed));
-        totals.push(("agent", "malformed", self.malformed));
-        totals.push(("agent", "shed", self.shed));
-        totals.push(("goroutine", "queue_full", self.goroutines.lost()));
-        totals.push(("throttle", "queue_full", self.host.lost()));
-        totals.push(("stack", "no_room", self.session.unwind_stats().refused));
-
-        let mut count = |tracker: &str, reason: String, count: u64| {
-            if count > 0 {
-                if let Some(metrics) = &self.metrics {
-                    metrics.lost(tracker, &reason, count);
-                }
-                *baseline.unwritten.entry((tracker.to_owned(), reason)).or_default() += count;
-            }
-        };
-        for (tracker, reason, total) in totals {
-            let before = baseline.lost.insert((tracker, reason), total).unwrap_or(0);
-            count(tracker, reason.to_owned(), total.saturating_sub(before));
-        }
-        for ((tracker, reason), lost) in self.namer.take_lost() {
-            count(tracker, reason.to_owned(), lost);
-        }
-        for loss in sink.take_losses().iter() {
-            count("agent", format!("{} {}", loss.reason, loss.table), loss.rows);
-        }
-        Ok(())
     }
 
     fn keep_budget(&mut self, meter: &mut Meter) -> Result<(), OpenError> {
@@ -547,43 +338,4 @@ impl Agent {
         self.write_stacks(named, collector);
         self.rows.pass_on(|batch| collector.append(batch));
     }
-}
-
-/// A process or thread came, changed or went. Its name knows already: see [`Namer::happened`].
-pub(crate) fn happened(
-    event: &Lifecycle,
-    session: &mut Session,
-    processes: &mut Processes,
-    namer: &mut Namer,
-) {
-    match event.kind {
-        LifecycleKind::ProcessFork => {
-            processes.forked(event.parent, event.pid);
-            namer.stacks().forked(event.parent, event.pid);
-        }
-        LifecycleKind::ProcessExec => {
-            namer.stacks().began_program(event.pid);
-            processes.consider(session, event.pid);
-        }
-        LifecycleKind::Listen => processes.consider(session, event.pid),
-        LifecycleKind::ProcessExit => {
-            processes.ended(session, event.pid);
-            namer.stacks().ended(event.pid);
-        }
-        LifecycleKind::ThreadStart | LifecycleKind::ThreadExit => {}
-    }
-}
-
-/// Why the agent cannot run, or cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The trackers' side.
-    #[error(transparent)]
-    Trackers(#[from] underspan_trackers::Error),
-    /// The receive stack's programs.
-    #[error(transparent)]
-    Netstack(#[from] netstack::Error),
-    /// The agent's own.
-    #[error(transparent)]
-    Agent(#[from] crate::Error),
 }

@@ -93,3 +93,17 @@ impl Error {
 
 /// A result of the agent's parts.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the agent cannot run, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The trackers' side.
+    #[error(transparent)]
+    Trackers(#[from] underspan_trackers::Error),
+    /// The receive stack's programs.
+    #[error(transparent)]
+    Netstack(#[from] underspan_trackers::netstack::Error),
+    /// The agent's own.
+    #[error(transparent)]
+    Agent(#[from] Error),
+}

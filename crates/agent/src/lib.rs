@@ -29,7 +29,7 @@ mod stacks;
 /// To be named in [`DropOptions::also_keep`].
 pub use caps::Capability;
 
-pub use agent::{Agent, OpenError, Options};
+pub use agent::{Agent, Options};
 pub use clock::{Clock, Step, monotonic_ns, unix_ns};
 pub use cost::{
     BpfPrograms, BpfStats, Budget, Excess, Meter, ProgramCost, Usage, Verdict as BudgetVerdict,
@@ -38,7 +38,7 @@ pub use drop_privileges::{
     DEFAULT_USER, NEEDED as NEEDED_CAPABILITIES, Options as DropOptions, Outcome as DropOutcome,
     drop_privileges, let_children_read,
 };
-pub use error::{Error, Result};
+pub use error::{Error, OpenError, Result};
 pub use goroutines::goroutines;
 pub use live::{Live, LiveOptions};
 pub use losses::{Loss, Losses, Reason};
@@ -48,6 +48,7 @@ pub use processes::{Python, Watched};
 pub use python_stacks::PythonStacks;
 pub use select::{CgroupPath, Ignored, Selection, Selector, Verdict, Why, comm_pattern};
 pub use sink::{
-    Collector, Health, Insert, InsertError, Options as SinkOptions, Sink, Stats as SinkStats,
+    Collector, Flusher, Health, Insert, InsertError, Options as SinkOptions, Sink,
+    Stats as SinkStats,
 };
 pub use spool::{DEFAULT_MAX_BYTES as SPOOL_MAX_BYTES, Options as SpoolOptions, Rejected, Spool};

@@ -7,14 +7,11 @@ use underspan_trackers::{
     Context as _, Observation, Session, Thread, ThreadSnapshot, lifecycle, observe,
 };
 
-use crate::agent::{OpenError, happened};
 use crate::cost::{BpfPrograms, BpfStats, ProgramCost, Usage};
+use crate::error::OpenError;
 use crate::namer::Namer;
-use crate::processes::{Processes, Watched};
+use crate::processes::{Processes, SCAN_EVERY, Watched};
 use crate::select::{Selection, Selector};
-
-/// How often all processes are looked at, for those whose start or listen was missed.
-const SCAN_EVERY: Duration = Duration::from_secs(10);
 
 /// How to watch.
 #[derive(Clone, Debug)]
@@ -55,11 +52,7 @@ impl Live {
             ..underspan_trackers::Options::default()
         })?;
         let mut programs = BpfPrograms::default();
-        let mut failed = None;
-        session.each_program(|name, fd| failed = programs.add(name, fd).err().or(failed.take()));
-        if let Some(error) = failed {
-            tracing::warn!("the programs' cost cannot be read: {error}");
-        }
+        programs.add_each(|add| session.each_program(add));
         Ok(Live {
             session,
             processes: Processes::new(Selector::new(selection)),
@@ -108,7 +101,7 @@ impl Live {
             }
         })?;
         for event in events {
-            happened(&event, session, processes, namer);
+            processes.happened(&event, session, namer);
         }
         processes.look_again(session);
         for pid in processes.take_pythons() {

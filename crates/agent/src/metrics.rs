@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use underspan_metrics::{Family, Histogram, Kind, Value};
 use underspan_model::State;
@@ -91,6 +91,7 @@ pub(crate) struct Own {
     pub(crate) events: u64,
     pub(crate) inserted: BTreeMap<String, u64>,
     pub(crate) spool_bytes: u64,
+    pub(crate) rows_wait: Duration,
     pub(crate) store_up: bool,
     pub(crate) shedding: bool,
     pub(crate) watched_processes: usize,
@@ -264,6 +265,12 @@ impl Counts {
                 "underspan_agent_spool_bytes",
                 "Rows that wait on disk for the store.",
                 own.spool_bytes as f64,
+            ),
+            one(
+                Kind::Gauge,
+                "underspan_agent_rows_wait_seconds",
+                "For how long the oldest rows that are due have waited in memory for the store.",
+                own.rows_wait.as_secs_f64(),
             ),
             one(
                 Kind::Gauge,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use underspan_cpython::code::CodeReader;
 use underspan_cpython::{InspectError, Inspector, Interpreter};
-use underspan_model::{StackEnd, State};
+use underspan_model::{ONGOING_AGAIN_NS, StackEnd, State};
 use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::stack::PythonFrame;
 use underspan_trackers::{OngoingStacks, ThreadSnapshot};
@@ -24,9 +24,6 @@ const AT_ONCE: usize = 64;
 const REST: u32 = 49;
 /// Only the first look at a process takes so long that this is less.
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// A wait that goes on still is told again after this long, so that nobody need look for it in the rows
-/// of days. Who reads them looks back a little further.
-const AGAIN_NS: u64 = 300_000_000_000;
 /// Processes of which it is remembered what they run.
 const PROCESSES: usize = 256;
 /// A Python that could not be read is looked at again after this long.
@@ -71,7 +68,7 @@ impl Ongoing {
         }
     }
 
-    /// Which threads to read now, of all: what was asked for is asked for again only after [`AGAIN_NS`] of
+    /// Which threads to read now, of all: what was asked for is asked for again only after [`ONGOING_AGAIN_NS`] of
     /// the same wait. Those that hold up a request come first, then those that wait for a lock, of these the longest.
     pub(crate) fn look<'a>(
         &mut self,
@@ -84,7 +81,8 @@ impl Ongoing {
         for thread in threads {
             let Some((state, since)) = thread.waits() else { continue };
             let asked = before.get(&thread.tid).filter(|(of, _)| *of == since);
-            if let Some(asked) = asked.filter(|(_, at)| now.saturating_sub(*at) < AGAIN_NS) {
+            if let Some(asked) = asked.filter(|(_, at)| now.saturating_sub(*at) < ONGOING_AGAIN_NS)
+            {
                 self.asked.insert(thread.tid, *asked);
             } else if now.saturating_sub(since) >= threshold {
                 found.push((!thread.in_request, state != State::LockWait, since, thread));
@@ -327,7 +325,7 @@ mod tests {
         assert_eq!(tids(&found), [10]);
         ongoing.ask(&found, 10 * SECOND);
         assert_eq!(tids(&ongoing.look(&threads, 10 * SECOND)), [0; 0]);
-        let later = 10 * SECOND + AGAIN_NS;
+        let later = 10 * SECOND + ONGOING_AGAIN_NS;
         assert_eq!(tids(&ongoing.look(&threads[..1], later)), [10]);
         // Another wait, and one that is long enough now.
         threads[0] = thread(10, State::LockWait, 10 * SECOND);

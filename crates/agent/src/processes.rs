@@ -5,11 +5,17 @@ use std::time::{Duration, Instant};
 
 use underspan_cpython::{GcRung, InspectError, Inspector, Interpreter};
 use underspan_trackers::gc::Rung;
-use underspan_trackers::{GcTarget, ProbedBinary, ProcessConfig, Session};
+use underspan_trackers::{
+    GcTarget, Lifecycle, LifecycleKind, ProbedBinary, ProcessConfig, Session,
+};
 
 use crate::loops::LoopProbes;
+use crate::namer::Namer;
 use crate::python_stacks::PythonStacks;
 use crate::select::{Selector, Verdict, Why};
+
+/// How often all processes are to be looked at, for those whose start or listen was missed.
+pub(crate) const SCAN_EVERY: Duration = Duration::from_secs(10);
 
 /// An interpreter that is starting is looked at again after this long, a look taking some 100 µs;
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -128,8 +134,28 @@ impl Processes {
         }
     }
 
+    /// A process or thread came, changed or went. Its name knows already: see [`Namer::happened`].
+    pub(crate) fn happened(&mut self, event: &Lifecycle, session: &mut Session, namer: &mut Namer) {
+        match event.kind {
+            LifecycleKind::ProcessFork => {
+                self.forked(event.parent, event.pid);
+                namer.stacks().forked(event.parent, event.pid);
+            }
+            LifecycleKind::ProcessExec => {
+                namer.stacks().began_program(event.pid);
+                self.consider(session, event.pid);
+            }
+            LifecycleKind::Listen => self.consider(session, event.pid),
+            LifecycleKind::ProcessExit => {
+                self.ended(session, event.pid);
+                namer.stacks().ended(event.pid);
+            }
+            LifecycleKind::ThreadStart | LifecycleKind::ThreadExit => {}
+        }
+    }
+
     /// A process started a program or began to accept connections: is it to be watched now?
-    pub(crate) fn consider(&mut self, session: &mut Session, pid: u32) {
+    fn consider(&mut self, session: &mut Session, pid: u32) {
         match self.selector.decide(pid) {
             Verdict::Watch { why } => self.watch(session, pid, why),
             Verdict::Ignore { why } => {
@@ -146,7 +172,7 @@ impl Processes {
     }
 
     /// A watched process forked: BPF watches the child already, with what it knew of the parent.
-    pub(crate) fn forked(&mut self, parent: u32, child: u32) {
+    fn forked(&mut self, parent: u32, child: u32) {
         self.selector.forked(parent, child);
         // A forked process has its parent's addresses.
         for pids in self.watchpoints.values_mut().filter(|pids| pids.contains(&parent)) {
@@ -163,7 +189,7 @@ impl Processes {
     }
 
     /// A process ended.
-    pub(crate) fn ended(&mut self, session: &mut Session, pid: u32) {
+    fn ended(&mut self, session: &mut Session, pid: u32) {
         self.watched.remove(&pid);
         self.changed.remove(&pid);
         self.release(session, pid);

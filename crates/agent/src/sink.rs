@@ -5,6 +5,8 @@
 //! (decoding thread)                                            └─▶ spool ──▶ store, later
 //! ```
 //!
+//! A [`Flusher`] has the open batches sent at once; a mark behind them in the queue tells when they are in.
+//!
 //! A row given to the [`Collector`] ends in exactly one of [`Stats::inserted`], the spool, or
 //! [`Stats::losses`] with its reason.
 
@@ -20,6 +22,7 @@ use crate::losses::Losses;
 use crate::spool::Spool;
 
 mod collector;
+mod flusher;
 mod insert;
 mod pending;
 mod stats;
@@ -29,6 +32,7 @@ mod task;
 mod tests;
 
 pub use collector::Collector;
+pub use flusher::Flusher;
 pub use insert::{Insert, InsertError};
 use stats::Shared;
 pub use stats::{Health, Stats};
@@ -39,6 +43,8 @@ use task::Task;
 pub struct Options {
     /// A batch goes on at this age. Each is an insert, which costs the store some 10 ms.
     pub flush_every: Duration,
+    /// At this age, while whoever reads the store has it asked for first: [`Flusher::will_be_asked`].
+    pub flush_every_if_asked: Duration,
     /// A batch goes on at this many rows.
     pub batch_rows: u64,
     /// A batch goes on at this many bytes.
@@ -64,6 +70,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             flush_every: Duration::from_secs(1),
+            flush_every_if_asked: Duration::from_secs(10),
             batch_rows: 50_000,
             batch_bytes: 4 << 20,
             queue_bytes: 8 << 20,
@@ -86,6 +93,7 @@ pub struct Sink {
     shared: Arc<Shared>,
     /// When to be done at the latest, once it is known.
     stop: watch::Sender<Option<Instant>>,
+    flusher: Flusher,
     task: JoinHandle<()>,
 }
 
@@ -99,10 +107,16 @@ impl Sink {
         let shared = Arc::new(Shared::default());
         let (sender, receiver) = mpsc::channel(QUEUE_BATCHES);
         let (stop, stopped) = watch::channel(None);
-        let task = Task::new(insert, spool, options, Arc::clone(&shared), receiver);
+        let (flusher, asked, written) = flusher::new();
+        let task = Task::new(insert, spool, options, Arc::clone(&shared), receiver, written);
         let task = tokio::spawn(task.run(stopped));
-        let collector = Collector::new(sender, Arc::clone(&shared), options);
-        (Sink { shared, stop, task }, collector)
+        let collector = Collector::new(sender, Arc::clone(&shared), options, asked);
+        (Sink { shared, stop, flusher, task }, collector)
+    }
+
+    /// Has what was collected written at once, for whoever is about to read.
+    pub fn flusher(&self) -> Flusher {
+        self.flusher.clone()
     }
 
     /// The counters now.

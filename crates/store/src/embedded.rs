@@ -7,6 +7,7 @@ mod error;
 mod folder;
 mod host;
 mod python;
+mod readers;
 mod supervisor;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep};
 pub use error::EmbeddedError;
 pub use folder::{MODULE as HOST_MODULE, default_folder};
 pub use python::PYTHON_VARIABLE;
+pub use readers::{Readers, ReadersError};
 
 use crate::{Endpoint, Store};
 use host::Host;
@@ -161,6 +163,11 @@ impl Embedded {
     /// Where it is.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Those who read it, for somebody who writes to it under a name of its own (letters and digits).
+    pub fn readers(&self, writer: &str) -> Readers {
+        Readers::new(self.endpoint.clone(), writer.to_owned())
     }
 
     /// The host's process id, where it was started from here and is up.

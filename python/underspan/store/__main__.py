@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import fcntl
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -43,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(options: argparse.Namespace) -> int:
     """Serves a folder until SIGTERM, SIGINT or, when supervised, the supervisor's end."""
+    if options.supervised:
+        _end_with_input()
     try:
         # Imported late, so that what is missing can be named.
         from .engine import Engine, EngineMissing
@@ -72,6 +76,7 @@ def serve(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if options.supervised:
+        _finish_with_input()
         threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _yield_to_others()  # only now: somebody waits for the start
@@ -121,6 +126,26 @@ def _finish(server, engine, folder: Folder) -> int:
         return FAILED
     engine.close()
     return 0
+
+
+def _end_with_input() -> None:
+    """Until it serves, the end of standard input ends the process: there is nothing to finish.
+
+    It is the kernel that does it: a thread would have to wait for the interpreter, which the engine
+    holds while it is loaded, for as long as that takes.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(0, select.POLLHUP)
+    if poll.poll(0):  # it ended before that
+        sys.exit(FAILED)
+
+
+def _finish_with_input() -> None:
+    """From now on the end of standard input is a request to stop."""
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from .body import Body, form_fields
 from .engine import Answer, Engine, Query
 from .errors import Code, StoreError
 from .request import Parameters
-from .statement import Insert, parse_insert, refuse_several, result_format, utf8
+from .statement import Insert, parse_insert, reads_tables, refuse_several, result_format, utf8
+from .writers import Writers
 
 _DEFAULT_FORMAT = "TabSeparated"
 
 
+class Store(Protocol):
+    """What requests are answered from."""
+
+    engine: Engine
+    writers: Writers
+
+
 def execute(
-    engine: Engine,
+    store: Store,
     body: Body,
     headers: Mapping[str, str],
     parameters: Parameters,
@@ -46,14 +55,16 @@ def execute(
     )
     if insert:
         expected = headers.get("X-Underspan-Rows")
-        return _insert(engine, query, insert, text, rest, expected), query.format
+        return _insert(store.engine, query, insert, text, rest, expected), query.format
     if not text.strip():
         raise StoreError.own(
             Code.SYNTAX_ERROR, "Syntax error: Empty query: send it as the body or as ?query="
         )
     refuse_several(text)
     query.text = utf8(text)
-    return engine.run(query), result_format(text, query.format)
+    if reads_tables(text):
+        store.writers.ask()
+    return store.engine.run(query), result_format(text, query.format)
 
 
 def _insert(

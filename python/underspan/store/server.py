@@ -18,7 +18,10 @@ from .engine import Answer, Engine
 from .errors import Code, StoreError
 from .execute import execute
 from .request import Parameters, authorise
+from .writers import Writers
 
+# Where writers learn that somebody is about to read. (writers.py)
+ASKED_PATH = "/underspan/asked"
 # A connection that says nothing for so long is closed. Clients drop idle ones much sooner, so the
 # two never race.
 IDLE_SECONDS = 120
@@ -44,6 +47,7 @@ class StoreServer(ThreadingHTTPServer):
         self.engine = engine
         self.token = token
         self.body_limit = limit
+        self.writers = Writers()
         self._lock = threading.Condition()
         self._active = 0
         self.draining = False
@@ -63,6 +67,7 @@ class StoreServer(ThreadingHTTPServer):
         """Refuses new requests and waits for those accepted. Whether all of them ended."""
         with self._lock:
             self.draining = True
+            self.writers.close()
             return self._lock.wait_for(lambda: self._active == 0, seconds)
 
     def handle_error(self, request: socket.socket, client_address: object) -> None:
@@ -84,6 +89,8 @@ class Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         if path in ("/ping", "/replicas_status") or self.path == "/":
             self._send(HTTPStatus.OK, b"Ok.\n", {"Content-Type": "text/html; charset=UTF-8"})
+        elif path == ASKED_PATH:
+            self._tell_when_asked()
         else:
             self._answer(readonly=True)
 
@@ -122,6 +129,28 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             self.server.end()
 
+    def _tell_when_asked(self) -> None:
+        # Not counted as being answered: it may take long, and ends when the store does.
+        try:
+            url = urlsplit(self.path)
+            parameters = Parameters.from_url(url.query)
+            authorise(self.server.token, self.headers, parameters)
+            name = parameters.settings.get("writer", "")
+            written = parameters.settings.get("written", "")
+            if not name or not written.isdecimal():
+                text = f"{ASKED_PATH} wants ?writer=NAME&written=NUMBER"
+                raise StoreError.own(Code.BAD_ARGUMENTS, text)
+            asked = self.server.writers.wait(name, int(written))
+            if self.server.draining:
+                # The same answer would have it ask again, without a pause, until we are gone.
+                raise StoreError.own(Code.ABORTED, "The store is shutting down")
+            answer = json.dumps({"asked": asked}).encode()
+            self._send(HTTPStatus.OK, answer, {"Content-Type": "application/json"})
+        except StoreError as error:
+            self._send_error(error)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
     def _serve(self, body: Body, readonly: bool) -> None:
         url = urlsplit(self.path)
         parameters = Parameters.from_url(url.query)
@@ -129,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
         if url.path != "/":
             text = f"There is no {url.path} here: statements go to /, health checks to /ping"
             raise StoreError(0, text, HTTPStatus.NOT_FOUND)
-        answer, format = execute(self.server.engine, body, self.headers, parameters, readonly)
+        answer, format = execute(self.server, body, self.headers, parameters, readonly)
         self._send_answer(answer, format, parameters)
 
     def _send_answer(self, answer: Answer, format: str, parameters: Parameters) -> None:

@@ -121,6 +121,13 @@ def refuse_several(text: bytes) -> None:
         ended = ended or token.group() == b";"
 
 
+def reads_tables(text: bytes) -> bool:
+    """Whether the statement asks for what is in tables."""
+    words = map(_word, _tokens(text))
+    first = next((word for word in words if word), b"")
+    return first in (b"SELECT", b"WITH") and b"FROM" in words
+
+
 def result_format(text: bytes, default: str) -> str:
     """The format the result will be in: the statement's own FORMAT clause, or the default."""
     match = _TAIL_FORMAT.search(text[-500:])

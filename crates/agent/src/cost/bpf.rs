@@ -80,6 +80,16 @@ impl BpfPrograms {
         Ok(())
     }
 
+    /// Adds all that `each` hands out. The cost of those that cannot be added is not known; that is
+    /// said, and is no reason not to run.
+    pub(crate) fn add_each(&mut self, each: impl FnOnce(&mut dyn FnMut(&str, BorrowedFd<'_>))) {
+        let mut failed = None;
+        each(&mut |name, program| failed = self.add(name, program).err().or(failed.take()));
+        if let Some(error) = failed {
+            tracing::warn!("the programs' cost cannot be read: {error}");
+        }
+    }
+
     /// What each program has used. Programs of one name are added up.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use underspan_store::Batch;
 
 use super::Options;
+use super::flusher::Asked;
 use super::stats::Shared;
 use crate::losses::{Losses, Reason};
 
@@ -20,9 +21,21 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Collector {
     open: BTreeMap<String, Open>,
-    sender: Sender<Batch>,
+    sender: Sender<Message>,
     shared: Arc<Shared>,
     options: Options,
+    asked: Arc<Asked>,
+    /// The last question that is known, and the last whose mark was sent.
+    heard: u64,
+    answered: u64,
+}
+
+/// What goes from the collector to the task.
+#[derive(Debug)]
+pub(super) enum Message {
+    Batch(Batch),
+    /// All that was collected when this question came is before it.
+    Mark(u64),
 }
 
 #[derive(Debug)]
@@ -32,8 +45,13 @@ struct Open {
 }
 
 impl Collector {
-    pub(super) fn new(sender: Sender<Batch>, shared: Arc<Shared>, options: Options) -> Self {
-        Collector { open: BTreeMap::new(), sender, shared, options }
+    pub(super) fn new(
+        sender: Sender<Message>,
+        shared: Arc<Shared>,
+        options: Options,
+        asked: Arc<Asked>,
+    ) -> Self {
+        Collector { open: BTreeMap::new(), sender, shared, options, asked, heard: 0, answered: 0 }
     }
 
     /// The open batch of a table, to write a row (or a few) to. A full one is sent on first.
@@ -61,10 +79,19 @@ impl Collector {
         &mut open.batch
     }
 
-    /// Sends what is old enough. Call it several times a second.
+    /// Sends what is old enough, and everything if that was asked for before the last call: what had
+    /// happened by then has been collected since. Call it several times a second.
     pub fn flush_due(&mut self) {
+        if self.heard != self.answered {
+            self.answer(self.heard);
+        }
+        self.heard = self.asked.question();
         let now = Instant::now();
-        let due = |open: &Open| now.duration_since(open.since) >= self.options.flush_every;
+        let age = match self.asked.will_be() {
+            true => self.options.flush_every_if_asked.max(self.options.flush_every),
+            false => self.options.flush_every,
+        };
+        let due = |open: &Open| now.duration_since(open.since) >= age;
         let due: Vec<_> =
             self.open.iter().filter(|(_, open)| due(open)).map(|(t, _)| t.clone()).collect();
         due.iter().for_each(|table| self.send(table));
@@ -74,6 +101,14 @@ impl Collector {
     pub fn flush(&mut self) {
         let tables: Vec<_> = self.open.keys().cloned().collect();
         tables.iter().for_each(|table| self.send(table));
+    }
+
+    /// If the queue is full, the rest follows the next time, and so does the mark.
+    fn answer(&mut self, question: u64) {
+        self.flush();
+        if self.open.is_empty() && self.sender.try_send(Message::Mark(question)).is_ok() {
+            self.answered = question;
+        }
     }
 
     /// Sends everything, and waits until the queue has taken it or `within` has passed. For the end:
@@ -109,13 +144,14 @@ impl Collector {
             shared.queued_bytes += bytes;
         }
         let since = open.since;
-        if let Err(error) = self.sender.try_send(open.batch) {
+        if let Err(error) = self.sender.try_send(Message::Batch(open.batch)) {
             self.shared.lock().queued_bytes -= bytes;
             match error {
-                TrySendError::Full(batch) => {
+                TrySendError::Full(Message::Batch(batch)) => {
                     self.open.insert(table.to_owned(), Open { batch, since });
                 }
-                TrySendError::Closed(batch) => self.lose(&batch),
+                TrySendError::Closed(Message::Batch(batch)) => self.lose(&batch),
+                TrySendError::Full(Message::Mark(_)) | TrySendError::Closed(Message::Mark(_)) => {}
             }
         }
     }

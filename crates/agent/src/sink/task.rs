@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use underspan_store::Batch;
 
+use super::collector::Message;
+use super::flusher::Written;
 use super::pending::Pending;
 use super::stats::{Health, Shared};
 use super::{Insert, InsertError, Options};
@@ -47,8 +49,11 @@ pub(super) struct Task<I> {
     rejected: Rejected,
     options: Options,
     shared: Arc<Shared>,
-    receiver: mpsc::Receiver<Batch>,
+    receiver: mpsc::Receiver<Message>,
     pending: Pending,
+    /// The last mark that came, and where to tell once all that came before it is written.
+    mark: u64,
+    written: Written,
     /// The store takes rows, and does not keep up; it was told.
     late: bool,
     in_flight: Option<InFlight>,
@@ -67,7 +72,8 @@ impl<I: Insert> Task<I> {
         spool: Spool,
         options: Options,
         shared: Arc<Shared>,
-        receiver: mpsc::Receiver<Batch>,
+        receiver: mpsc::Receiver<Message>,
+        written: Written,
     ) -> Self {
         let now = Instant::now();
         Task {
@@ -78,6 +84,8 @@ impl<I: Insert> Task<I> {
             shared,
             receiver,
             pending: Pending::default(),
+            mark: 0,
+            written,
             late: false,
             in_flight: None,
             backoff: None,
@@ -97,8 +105,8 @@ impl<I: Insert> Task<I> {
             tokio::select! {
                 () = told_to_stop(&mut stop) => break,
                 outcome = outcome(&mut self.in_flight) => self.finished(outcome),
-                batch = self.receiver.recv() => match batch {
-                    Some(batch) => self.accept(batch),
+                message = self.receiver.recv() => match message {
+                    Some(message) => self.take(message),
                     None => break,
                 },
                 () = sleep_until(wake) => {}
@@ -112,8 +120,8 @@ impl<I: Insert> Task<I> {
     async fn finish(&mut self, mut stop: watch::Receiver<Option<Instant>>) {
         let latest = Instant::now() + self.options.insert_timeout;
         self.receiver.close();
-        while let Some(batch) = self.receiver.recv().await {
-            self.accept(batch);
+        while let Some(message) = self.receiver.recv().await {
+            self.take(message);
         }
         while self.backoff.is_none() && (self.in_flight.is_some() || !self.pending.is_empty()) {
             if self.in_flight.is_none() {
@@ -148,6 +156,13 @@ impl<I: Insert> Task<I> {
             Some(_) => self.next_probe,
             None if !self.spool.is_empty() => self.next_drain,
             None => Instant::now() + Duration::from_secs(1),
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Batch(batch) => self.accept(batch),
+            Message::Mark(question) => self.mark = question,
         }
     }
 
@@ -330,7 +345,16 @@ impl<I: Insert> Task<I> {
         }
     }
 
+    /// Nothing that came before the last mark waits in memory. What waits in the spool has time.
+    fn is_written(&self) -> bool {
+        let live = self.in_flight.as_ref().is_some_and(|one| one.source == Source::Live);
+        !live && self.pending.is_empty()
+    }
+
     fn publish(&mut self) {
+        if self.mark > *self.written.borrow() && self.is_written() {
+            self.written.send_replace(self.mark);
+        }
         let waits = self.waits();
         self.tell_if_late(waits);
         let losses = self.spool.take_losses();

@@ -307,3 +307,90 @@ async fn at_the_end_rows_wait_for_room_in_the_queue() {
     let stats = sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
     assert_eq!((stats.inserted_total(), stats.losses.total()), (3_600, 0));
 }
+
+/// Never old enough.
+fn patient() -> Options {
+    let age = Duration::from_secs(3600);
+    Options { flush_every: age, flush_every_if_asked: age, ..quick() }
+}
+
+#[tokio::test]
+async fn a_flush_returns_when_the_store_has_what_was_collected() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.delay_ms.store(30, Ordering::Relaxed);
+    let (sink, mut collector) = start(&store, &dir, patient());
+    for table in ["waits", "requests", "off_cpu"] {
+        write(&mut collector, table, 1);
+    }
+    collector.flush_due();
+    let mut flusher = sink.flusher();
+    let flush = tokio::spawn(async move { flusher.flush().await });
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert!(store.rows.lock().unwrap().is_empty() && !flush.is_finished(), "nobody collects yet");
+    while !flush.is_finished() {
+        assert!(store.rows.lock().unwrap().len() <= 3);
+        collector.flush_due();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(store.rows.lock().unwrap().len(), 3, "all of them, before it returned");
+
+    // Several at once, and with nothing to write.
+    let ask = || {
+        let mut flusher = sink.flusher();
+        tokio::spawn(async move { flusher.flush().await })
+    };
+    let both = [ask(), ask()];
+    until("they asked", || sink.flusher.asked_for() == 3).await;
+    collector.flush_due();
+    collector.flush_due();
+    for flush in both {
+        flush.await.unwrap();
+    }
+    write(&mut collector, "waits", 2);
+    collector.flush_due();
+    assert_eq!(store.ids("waits"), [1], "a question is answered once");
+}
+
+#[tokio::test]
+async fn a_flush_does_not_wait_for_a_store_that_is_away() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    store.down.store(true, Ordering::Relaxed);
+    let (sink, mut collector) = start(&store, &dir, patient());
+    for id in 0..10 {
+        write(&mut collector, "waits", id);
+    }
+    let mut flusher = sink.flusher();
+    let flush = tokio::spawn(async move { flusher.flush().await });
+    until("asked", || sink.flusher.asked_for() == 1).await;
+    collector.flush_due();
+    assert_eq!(
+        sink.stats().spool_rows,
+        0,
+        "what happened before the question may not be collected yet"
+    );
+    collector.flush_due();
+    tokio::time::timeout(Duration::from_secs(5), flush).await.unwrap().unwrap();
+    assert_eq!(sink.stats().spool_rows, 10);
+
+    drop(collector);
+    let mut flusher = sink.flusher();
+    store.down.store(false, Ordering::Relaxed);
+    sink.shutdown(Duration::from_secs(5), std::future::pending()).await;
+    // Nobody is left who would write.
+    tokio::time::timeout(Duration::from_secs(5), flusher.flush()).await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_wait_longer_while_readers_have_them_asked_for() {
+    let (store, dir) = (Arc::new(Memory::default()), tempfile::tempdir().unwrap());
+    let options = Options { flush_every: Duration::ZERO, ..patient() };
+    let (sink, mut collector) = start(&store, &dir, options);
+    sink.flusher().will_be_asked(true);
+    write(&mut collector, "waits", 1);
+    collector.flush_due();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(store.ids("waits").is_empty());
+    sink.flusher().will_be_asked(false);
+    collector.flush_due();
+    until("as before", || store.ids("waits") == [1]).await;
+}

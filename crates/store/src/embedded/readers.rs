@@ -1,0 +1,96 @@
+//! Learning that somebody is about to read the embedded store.
+//!
+//! Who reads waits for a moment until its writers have written what they held back; the protocol is in
+//! `python/underspan/store/README.md`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use crate::Endpoint;
+
+/// The host answers within 20 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Its answer is much shorter.
+const ANSWER_BYTES: usize = 1 << 10;
+
+/// Why it is not known whether somebody reads.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadersError {
+    /// A host of another version: it tells nobody.
+    #[error("this store does not tell its writers when somebody reads")]
+    Untold,
+    /// It is away, or it said something else.
+    #[error("the store does not say whether somebody reads: {0}")]
+    NoAnswer(String),
+}
+
+/// Those who read an embedded store, for one that writes to it.
+pub struct Readers {
+    endpoint: Endpoint,
+    client: Client<HttpConnector, Empty<Bytes>>,
+    writer: String,
+    /// Up to which question everything is written.
+    written: u64,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    asked: u64,
+}
+
+impl Readers {
+    pub(super) fn new(endpoint: Endpoint, writer: String) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Readers { endpoint, client, writer, written: 0 }
+    }
+
+    /// Says that everything is written that was held back when this last returned, and waits until somebody
+    /// reads again. The first time, and after an error, it returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadersError`]: nobody who reads waits for this writer now. It may be tried again later.
+    pub async fn next(&mut self) -> Result<(), ReadersError> {
+        let before = std::mem::take(&mut self.written);
+        let mut asked = before;
+        while asked == before {
+            asked = match timeout(ANSWER_TIMEOUT, self.ask(before)).await {
+                Ok(answer) => answer?,
+                Err(_) => {
+                    let late = format!("nothing within {ANSWER_TIMEOUT:?}");
+                    return Err(ReadersError::NoAnswer(late));
+                }
+            };
+        }
+        self.written = asked;
+        Ok(())
+    }
+
+    async fn ask(&self, written: u64) -> Result<u64, ReadersError> {
+        let no_answer = |error: &dyn std::fmt::Display| ReadersError::NoAnswer(error.to_string());
+        let Endpoint { url, password, .. } = &self.endpoint;
+        let request =
+            Request::get(format!("{url}/underspan/asked?writer={}&written={written}", self.writer))
+                .header("X-ClickHouse-Key", password)
+                .body(Empty::new())
+                .map_err(|error| no_answer(&error))?;
+        let answer = self.client.request(request).await.map_err(|error| no_answer(&error))?;
+        match answer.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(ReadersError::Untold),
+            status => return Err(no_answer(&status)),
+        }
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES);
+        let body = body.collect().await.map_err(|error| no_answer(&error))?.to_bytes();
+        let answer: Answer = serde_json::from_slice(&body).map_err(|error| no_answer(&error))?;
+        Ok(answer.asked)
+    }
+}
