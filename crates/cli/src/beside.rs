@@ -87,6 +87,7 @@ impl Starter {
     ) -> anyhow::Result<Running> {
         let spool = open_spool(spools, spool_options)?;
         let (sink, collector) = Sink::start(store.client(), spool, store.sink_options());
+        store.write_before_reads(sink.flusher());
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = oneshot::channel();
         let (done, is_done) = oneshot::channel();

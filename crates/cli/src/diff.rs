@@ -23,18 +23,23 @@ const REQUESTS: u64 = 50_000;
 pub(crate) struct Args {
     /// The time before, as FROM..UNTIL, such as 40m..20m, or 12:00..12:10 (UTC)
     #[arg(long, value_name = "RANGE", value_parser = Range::parse)]
+    #[arg(help_heading = "Time ranges")]
     before: Range,
     /// The time after; without an end it is now
     #[arg(long, value_name = "RANGE", value_parser = Range::parse)]
+    #[arg(help_heading = "Time ranges")]
     after: Range,
     /// Only this route, such as 'GET /export' or '/export'
     #[arg(long, value_name = "ROUTE", default_value = "", hide_default_value = true)]
+    #[arg(help_heading = "Which requests")]
     route: String,
     /// Only this process
     #[arg(long, value_name = "PID")]
+    #[arg(help_heading = "Which requests")]
     pid: Option<u32>,
     /// Only processes with this name
     #[arg(long, value_name = "NAME", visible_alias = "comm")]
+    #[arg(help_heading = "Which requests")]
     process: Option<String>,
 }
 

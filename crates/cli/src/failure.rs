@@ -8,6 +8,8 @@ use std::process::ExitCode;
 pub(crate) const FAILED: u8 = 1;
 /// There is no request or trace with that id.
 pub(crate) const UNKNOWN_ID: u8 = 3;
+/// Options that do not go together.
+pub(crate) const USAGE: u8 = 2;
 
 /// An error with a hint and an exit status. A command returns it like any other error.
 #[derive(Debug)]

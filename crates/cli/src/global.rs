@@ -3,10 +3,11 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 
 /// Options that every subcommand takes.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// ClickHouse to use, http://[USER:PASSWORD@]HOST:PORT/DATABASE; without it, the embedded store
     #[arg(long, global = true, value_name = "URL", env = "UNDERSPAN_STORE")]
@@ -24,6 +25,10 @@ pub(crate) struct Global {
     /// When to use colours; `auto` means on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
+
+    /// Print help: `-h` in short, `--help` in full
+    #[arg(long, short, global = true, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// When to use colours.

@@ -20,6 +20,7 @@ const OURS: [&str; 6] = ["data", "lock", "token", "endpoint.json", "spool", "rej
 
 /// Who to be.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Privileges")]
 pub(crate) struct PrivilegeArgs {
     /// User to become once the BPF programs are attached; the data folder and the spool are given to
     /// it [default: who called sudo, else nobody]

@@ -11,6 +11,7 @@ use crate::{Global, output, session};
 
 /// Options of `underspan requests`.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Which requests")]
 pub(crate) struct Args {
     /// How far back to look, such as 90s, 15m, 2h or 1d
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]

@@ -24,16 +24,16 @@ const NOT_FOUND: u8 = 127;
 /// Options of `underspan run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<String>,
+    /// Say nothing of what is being done
+    #[arg(long, short, help_heading = "Output")]
+    quiet: bool,
     #[command(flatten)]
     agent: AgentArgs,
     #[command(flatten)]
     tables: TableArgs,
-    /// Say nothing of what is being done
-    #[arg(long, short)]
-    quiet: bool,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<String>,
 }
 
 /// Runs the command. It stays the caller's in every respect, so root is kept.

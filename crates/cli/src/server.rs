@@ -24,6 +24,7 @@ pub(crate) struct Args {
 
 /// Where to listen.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Addresses")]
 pub(crate) struct ListenArgs {
     /// Where the API and /metrics listen
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7077")]

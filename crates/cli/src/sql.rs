@@ -17,6 +17,7 @@ pub(crate) struct Args {
     /// Any of ClickHouse's output formats; default: PrettyCompactMonoBlock on a terminal, else TSV
     /// with names
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    #[arg(help_heading = "Output")]
     format: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use underspan_agent::SinkOptions;
+use underspan_agent::{Flusher, SinkOptions};
 use underspan_store::embedded::{Embedded, EmbeddedError, Options};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
@@ -13,6 +13,8 @@ use crate::watch::{TableArgs, data_folder, progress};
 
 /// Whoever waits for the embedded store's end is told after this long.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
+/// When a store that does not say whether somebody reads is tried again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Which store the options name. Made before privileges are dropped: they decide the default folder.
 #[derive(Clone, Debug)]
@@ -72,13 +74,36 @@ impl Opened {
     }
 
     /// How the agent writes to it. The embedded store is on the CPUs of what is watched, so it gets
-    /// fewer and larger inserts.
+    /// fewer and larger inserts; the fewest while it says when somebody reads.
     pub(crate) fn sink_options(&self) -> SinkOptions {
         let mut options = SinkOptions::default();
         if self.embedded.is_some() {
             options.flush_every = 2 * options.flush_every;
+            // What is held back is in this process's memory.
+            options.batch_bytes = 1 << 20;
         }
         options
+    }
+
+    /// Has the agent write what it holds back whenever somebody reads the embedded store. Ends with the
+    /// sink's runtime.
+    pub(crate) fn write_before_reads(&self, mut flusher: Flusher) {
+        let Some(embedded) = &self.embedded else { return };
+        let mut readers = embedded.readers(&format!("agent{}", std::process::id()));
+        tokio::spawn(async move {
+            loop {
+                let asked = readers.next().await;
+                // Else rows go on sooner by themselves.
+                flusher.will_be_asked(asked.is_ok());
+                match asked {
+                    Ok(()) => flusher.flush().await,
+                    Err(error) => {
+                        tracing::debug!("{error}");
+                        tokio::time::sleep(ASK_AGAIN).await;
+                    }
+                }
+            }
+        });
     }
 
     /// Processes that are Underspan's own and never watched.

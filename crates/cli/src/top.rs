@@ -7,6 +7,7 @@ use underspan_agent::{Capability, DropOptions, LiveOptions, drop_privileges};
 use underspan_top::{Stacks, View, Watch, batch, check_terminal, show, text};
 
 use crate::failure::Failure;
+use crate::interval::interval;
 use crate::watch::{SelectArgs, host_name, log_to_stderr};
 use crate::{Global, output};
 
@@ -18,30 +19,25 @@ pub(crate) struct Args {
     /// Length of an interval
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     #[arg(value_parser = interval)]
+    #[arg(help_heading = "Output")]
     interval: Duration,
     /// Print one interval as text, or as JSON with --json, and end
     #[arg(long, conflicts_with = "batch")]
+    #[arg(help_heading = "Output")]
     once: bool,
     /// Print so many intervals as text, or as one line of JSON each with --json
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = "Output")]
     batch: Option<u32>,
-    /// Samples of running threads, a second and CPU; 0 takes none
+    /// Samples of running threads, per second and CPU; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(help_heading = "What to record")]
     on_cpu_hz: u32,
     /// Stay root
     #[arg(long)]
+    #[arg(help_heading = "Privileges")]
     keep_root: bool,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let bounds = Duration::from_millis(100)..=Duration::from_secs(3600);
-    if bounds.contains(&interval) {
-        Ok(interval)
-    } else {
-        Err("an interval is 100 ms to an hour".to_owned())
-    }
 }
 
 /// Runs the command.

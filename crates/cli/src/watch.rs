@@ -17,6 +17,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What to watch.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "What to watch")]
 pub(crate) struct SelectArgs {
     /// Watch this process (and those it forks); may be given again
     #[arg(long, value_name = "PID")]
@@ -46,6 +47,7 @@ impl SelectArgs {
 
 /// How to watch.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "What to record")]
 pub(crate) struct AgentArgs {
     /// Waits at least this long get a row of their own
     #[arg(long, value_name = "DURATION", default_value = "1ms")]
@@ -54,22 +56,22 @@ pub(crate) struct AgentArgs {
     /// Waiting time per sample of where threads wait; every wait this long has its stack; 0s takes none
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = off_cpu_period)]
     pub(crate) off_cpu_period: Duration,
-    /// When a wait has gone on for this long, see where it stands; 0s never does
+    /// See where a wait stands that has gone on for this long; 0s never does
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     #[arg(value_parser = humantime::parse_duration)]
     pub(crate) ongoing_threshold: Duration,
-    /// Samples of running threads, a second and CPU; 0 takes none
+    /// Samples of running threads, per second and CPU; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) on_cpu_hz: u32,
-    /// Looks at the goroutines of each Go service, a second; 0 takes none
+    /// Looks at the goroutines of each Go service, per second; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::goroutine::HZ)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) goroutine_hz: u32,
     /// Time received packets at the points of the kernel's receive stack (see `underspan netstack`)
     #[arg(long)]
     pub(crate) netstack: bool,
-    /// Time them for each interface or cgroup; may be given again
+    /// With --netstack: a row for each interface or cgroup; may be given again
     #[arg(long, value_name = "WHAT", requires = "netstack")]
     pub(crate) netstack_by: Vec<PacketsBy>,
     /// Measure the run time of the BPF programs (some 20 ns a run)
@@ -77,18 +79,23 @@ pub(crate) struct AgentArgs {
     pub(crate) measure_bpf: bool,
     /// CPU the agent may use before it leaves out rows of waits below 50 ms, in % of one CPU
     #[arg(long, value_name = "PERCENT", default_value_t = 20.0)]
+    #[arg(help_heading = "Limits")]
     pub(crate) max_cpu: f64,
-    /// Memory the agent may use before it does so, in MiB
+    /// Memory the agent may use before it leaves out the same, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(help_heading = "Limits")]
     pub(crate) max_memory: u64,
     /// Where rows wait while the store is away [default: spool/ in the data folder]
     #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Limits")]
     pub(crate) spool: Option<PathBuf>,
-    /// How much may wait there, in MiB
+    /// How much may wait in --spool, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(help_heading = "Limits")]
     pub(crate) spool_size: u64,
     /// Tell Prometheus at http://HOST:PORT/metrics; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
+    #[arg(help_heading = "Addresses")]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -150,6 +157,7 @@ impl AgentArgs {
 
 /// How the store's tables are made.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Tables")]
 pub(crate) struct TableArgs {
     /// Drop rows after this many days
     #[arg(long, value_name = "DAYS", default_value_t = 7)]

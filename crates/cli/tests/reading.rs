@@ -109,3 +109,26 @@ async fn an_empty_store_is_read() {
     // The store is down now: reading starts it for as long as it takes.
     assert_eq!(stdout(&underspan(data, &["requests", "--json"])), "[]\n");
 }
+
+#[test]
+fn kinds_that_know_no_requests_refuse_them_before_anything_is_started() {
+    let refused = |kind: &str| {
+        let of = [["--route", "/export"], ["--request", "00f1a2b3c4d5e6f7"], ["--slow", "p95"]];
+        let errors = of.map(|of| {
+            let arguments = [&["flame", "--kind", kind][..], &of].concat();
+            let output = underspan(Path::new("/nonexistent"), &arguments);
+            assert_eq!(output.status.code(), Some(2));
+            stderr(&output)
+        });
+        assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+        errors[0].clone()
+    };
+    assert_snapshot!(refused("goroutine"), @r"
+    underspan: which goroutine served a request is not known
+    hint: choose the goroutines by the function that they began with, such as --thread main.worker
+    ");
+    assert_snapshot!(refused("loop"), @r"
+    underspan: a stall of an event loop is of all its requests, not of one
+    hint: choose the loop with --process NAME, --pid PID or --thread TID
+    ");
+}

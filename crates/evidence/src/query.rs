@@ -3,7 +3,7 @@
 use clickhouse::query::Query;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use underspan_model::{State, column};
+use underspan_model::{ONGOING_AGAIN_NS, State, column};
 use underspan_store::Store;
 
 use crate::Error;
@@ -12,6 +12,11 @@ use crate::Error;
 /// `t.start_time`: the bare name means this number, for which there is no index.
 pub(crate) const START: &str =
     "toUInt64(greatest(0, toUnixTimestamp64Nano(t.start_time))) AS start_time";
+
+/// What began earlier than this and is not over is not looked for: a day, in nanoseconds.
+pub(crate) const OLDEST_NS: u64 = 86_400_000_000_000;
+/// Whatever goes on has a row that was made within this time, in nanoseconds: it has to be read and sent, too.
+pub(crate) const TOLD_WITHIN_NS: u64 = ONGOING_AGAIN_NS + 60_000_000_000;
 
 /// A query with named parameters, as `{name:Type}` in its text.
 pub(crate) struct Select<'a> {

@@ -4,7 +4,7 @@ use underspan_model::Request;
 use underspan_store::Store;
 
 use crate::Error;
-use crate::query::{START, Select, ledger_columns};
+use crate::query::{OLDEST_NS, START, Select, ledger_columns};
 
 const COLUMNS: &str = "request_id, trace_id, parent_span_id, host, pid, tid, ns_pid, ns_tid, thread, \
     process, duration_ns, accept_queue_ns, handoff_ns, handler_ns, accept_to_read_ns, conn_request, \
@@ -117,7 +117,7 @@ pub async fn requests_in_flight(
             WHERE duration_ns >= 1000000000 \
                 AND start_time >= fromUnixTimestamp64Nano({oldest:Int64}))";
     open_requests(store, recent, limit, |select| {
-        select.time("since", since).time("oldest", since.saturating_sub(86_400_000_000_000))
+        select.time("since", since).time("oldest", since.saturating_sub(OLDEST_NS))
     })
     .await
 }

@@ -8,7 +8,7 @@ use underspan_store::Store;
 
 use crate::Error;
 use crate::flame::stacks::Stacks;
-use crate::query::{START, Select};
+use crate::query::{OLDEST_NS, START, Select, TOLD_WITHIN_NS};
 
 /// Samples that are read at most, the longest waits first.
 const SAMPLES: u64 = 5_000;
@@ -80,10 +80,6 @@ pub(crate) async fn samples_during(
 /// Waits of the request's process that went on at its end, its thread's among them, from their beginning to
 /// that end. For a request that is answered there are none to tell.
 pub(crate) async fn ongoing(store: &Store, request: &Request) -> Result<Vec<Sample>, Error> {
-    /// A wait that is not over is told again every five minutes, and then has to be read and sent.
-    const AGAIN_NS: u64 = 360_000_000_000;
-    /// Older ones are not looked for: a day.
-    const OLDEST_NS: u64 = 86_400_000_000_000;
     #[derive(Deserialize)]
     struct Ended {
         tid: u32,
@@ -98,7 +94,7 @@ pub(crate) async fn ongoing(store: &Store, request: &Request) -> Result<Vec<Samp
             .param("host", &request.host)
             .param("pid", request.pid)
             .time("oldest", end.saturating_sub(OLDEST_NS))
-            .time("seen", end.saturating_sub(AGAIN_NS))
+            .time("seen", end.saturating_sub(TOLD_WITHIN_NS))
             .time("end", end)
             .param("rows", SAMPLES)
     };

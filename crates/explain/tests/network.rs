@@ -181,7 +181,7 @@ fn what_a_reader_did_is_not_guessed() {
     let mut evidence = closed_window();
     evidence.reader_waits[0].duration_ns = 100 * MS;
     let window = only(&evidence);
-    assert!(window.text.contains("rows do not show what"), "{}", window.text);
+    assert!(window.text.contains("nothing recorded shows what"), "{}", window.text);
     // Its request is known.
     evidence.peers = vec![served(0, 800, &[])];
     let window = only(&evidence);

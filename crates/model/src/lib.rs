@@ -16,6 +16,6 @@ pub use ledger::{Ledger, column};
 pub use network::{HostCounter, PacketAges, TcpAccept, TcpConnect, TcpListener, TcpLoss};
 pub use path::{Blocked, Step, StepKind, Waits};
 pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
-pub use sample::{LoopStall, PathStep, Sample};
+pub use sample::{LoopStall, ONGOING_AGAIN_NS, PathStep, Sample};
 pub use stack::{Frame, FrameKind, Stack, StackEnd};
 pub use state::{Class, STATES, State};

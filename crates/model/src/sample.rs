@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Ledger, Stack, State};
 
+/// A wait that goes on is told again after this long, in nanoseconds, so that nobody need look for it in
+/// the rows of days. Who reads them looks back a little further: they have to be written first.
+pub const ONGOING_AGAIN_NS: u64 = 300_000_000_000;
+
 /// A wait whose stack was taken, or a moment on the CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

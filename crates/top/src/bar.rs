@@ -30,6 +30,8 @@ pub(crate) fn percent(ns: u64, interval_ns: u64) -> String {
     }
     match ns as f64 * 100.0 / interval_ns as f64 {
         share if share < 0.5 => "<1".to_owned(),
+        // Of a process with a hundred threads: four characters are enough.
+        share if share >= 9999.5 => format!("{:.0}k", share / 1e3),
         share => format!("{share:.0}"),
     }
 }
@@ -74,6 +76,21 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// A frame, `function (path:line)`, with the `…` where its path begins: the line says most.
+pub(crate) fn cut_frame(frame: &str, width: usize) -> String {
+    let len = frame.chars().count();
+    let Some((function, path)) = frame.rsplit_once(" (").filter(|_| len > width) else {
+        return cut(frame, width);
+    };
+    let head = function.chars().count() + 3;
+    // Less than this of a path is none.
+    if width < head + 12 {
+        return cut_middle(frame, width);
+    }
+    let tail: String = path.chars().skip(path.chars().count() - (width - head)).collect();
+    format!("{function} (…{tail}")
+}
+
 /// The time of day, UTC.
 pub(crate) fn clock(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000 % 86_400;
@@ -107,9 +124,14 @@ mod tests {
                 .to_vec();
         assert_eq!(shown, ["0µs", "12ms", "1.5ms", "1.5s", "1m01s", "2h01m"]);
         assert_eq!([0, 1, 500, 1_000].map(|ns| percent(ns, 1_000)), ["", "<1", "50", "100"]);
+        assert_eq!([99_990, 123_450].map(|ns| percent(ns, 1_000)), ["9999", "12k"]);
         assert_eq!(cut("ThreadPoolExecutor-0_3", 10), "ThreadPoo…");
         assert_eq!(cut_middle("ThreadPoolExecutor-0_3", 10), "Threa…-0_3");
         assert_eq!(cut_middle("ThreadPool", 10), "ThreadPool");
+        let frame = "Handler.run (/srv/app/lib/python3.11/site-packages/web/handler.py:417)";
+        assert_eq!(cut_frame(frame, 40), "Handler.run (…ckages/web/handler.py:417)");
+        assert_eq!(cut_frame(frame, 100), frame);
+        assert_eq!(cut_frame("take_gil [libpython3.11.so]", 12), "take_gil [l…");
         assert_eq!(clock(1_700_000_000_000_000_000), "22:13:20 UTC");
     }
 }

@@ -18,69 +18,89 @@ const HOUR: u64 = 3_600_000_000_000;
 pub(crate) struct Args {
     /// Which time to show
     #[arg(long, value_name = "KIND", default_value = "wall")]
+    #[arg(help_heading = "What to show")]
     kind: KindName,
     /// File to write; its ending says the format
     #[arg(long, short, value_name = "FILE")]
+    #[arg(help_heading = "Output")]
     pub(super) output: Option<PathBuf>,
     /// Format, where the file's ending does not say it; without a file, to standard output
     #[arg(long, value_name = "FORMAT")]
+    #[arg(help_heading = "Output")]
     pub(super) format: Option<Format>,
 
     /// Only the last such time, such as 90s, 15m, 2h [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     #[arg(conflicts_with_all = ["since", "until"])]
+    #[arg(help_heading = "Time range")]
     last: Option<std::time::Duration>,
     /// From this time on: 10m (ago), 12:30, '2026-03-02 12:30' (UTC), or with an offset
     #[arg(long, value_name = "TIME", value_parser = Instant::parse)]
+    #[arg(help_heading = "Time range")]
     since: Option<Instant>,
     /// Up to this time
     #[arg(long, value_name = "TIME", value_parser = Instant::parse)]
+    #[arg(help_heading = "Time range")]
     until: Option<Instant>,
     /// Only this process
     #[arg(long, value_name = "PID")]
+    #[arg(help_heading = "Filters")]
     pid: Option<u32>,
     /// Only processes with this name
     #[arg(long, value_name = "NAME", visible_alias = "comm")]
+    #[arg(help_heading = "Filters")]
     process: Option<String>,
     /// Only threads with this name, or the thread with this id
     #[arg(long, value_name = "NAME|TID")]
+    #[arg(help_heading = "Filters")]
     thread: Option<String>,
     /// Only while threads served this route, such as 'GET /export' or '/export'
     #[arg(long, value_name = "ROUTE")]
+    #[arg(help_heading = "Filters")]
     pub(super) route: Option<String>,
     /// Only while a thread served this request
     #[arg(long, value_name = "ID", conflicts_with_all = ["route", "trace"])]
+    #[arg(help_heading = "Filters")]
     pub(super) request: Option<String>,
     /// Only while threads served requests of this trace
     #[arg(long, value_name = "ID", conflicts_with = "route")]
+    #[arg(help_heading = "Filters")]
     pub(super) trace: Option<String>,
 
     /// Compare requests slower than this percentile with those faster than that of --vs
     #[arg(long, value_name = "PERCENTILE", value_parser = percentile)]
     #[arg(conflicts_with_all = ["request", "trace", "before", "after"])]
+    #[arg(help_heading = "Differences")]
     pub(super) slow: Option<f64>,
     /// Fast requests: `p50`, or `fast p50` [default: p50]
     #[arg(long, value_name = "PERCENTILE", num_args = 1..=2, requires = "slow")]
+    #[arg(help_heading = "Differences")]
     vs: Option<Vec<String>>,
     /// Compare this time range, FROM..UNTIL, with that of --after
     #[arg(long, value_name = "RANGE", value_parser = Range::parse, requires = "after")]
     #[arg(conflicts_with_all = ["last", "since", "until", "request", "trace"])]
+    #[arg(help_heading = "Differences")]
     pub(super) before: Option<Range>,
     /// The later time range
     #[arg(long, value_name = "RANGE", value_parser = Range::parse, requires = "before")]
+    #[arg(help_heading = "Differences")]
     pub(super) after: Option<Range>,
     /// What to compare [default: request, or second where there are none]
     #[arg(long, value_name = "WHAT")]
+    #[arg(help_heading = "Differences")]
     pub(super) per: Option<PerName>,
 
     /// Show idle waits too, in grey
     #[arg(long)]
+    #[arg(help_heading = "What to show")]
     pub(super) idle: bool,
     /// Boxes per process name, per thread, or neither
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "process")]
+    #[arg(help_heading = "What to show")]
     by: Vec<By>,
     /// The same function at two lines is two boxes
     #[arg(long)]
+    #[arg(help_heading = "What to show")]
     lines: bool,
     /// What colours mean
     #[arg(
@@ -89,6 +109,7 @@ pub(crate) struct Args {
         value_name = "WHAT",
         default_value = "state"
     )]
+    #[arg(help_heading = "What to show")]
     colouring: ColouringName,
 }
 
@@ -256,6 +277,12 @@ impl Args {
             _ => return Err(usage("--vs takes a percentile: --vs p50")),
         };
         percentile(text).map_err(|error| usage(&format!("--vs {text}: {error}")))
+    }
+
+    /// Whether the picture is of requests, not of a time range.
+    pub(super) fn is_of_requests(&self) -> bool {
+        let one = self.route.is_some() || self.request.is_some() || self.trace.is_some();
+        one || self.slow.is_some()
     }
 
     /// What the picture is restricted to, for its heading.

@@ -17,7 +17,7 @@ use args::Format;
 use picture::Picture;
 use write::{Comparison, Output};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::render::{self, Ink};
 use crate::{Global, output, session};
 
@@ -32,6 +32,9 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
     if args.slow.is_some() || args.before.is_some() {
         refuse_single(format)?;
+    }
+    if args.is_of_requests() {
+        refuse_without_requests(args.kind())?;
     }
     let now = time::now();
     let found = session::with_store(global, async |store| find(&store, &args, format, now).await)?;
@@ -69,6 +72,22 @@ fn refuse_single(format: Option<Format>) -> anyhow::Result<()> {
             .hint("write it as .svg, .folded or .pb.gz")
             .into()),
     }
+}
+
+/// Requests are known by the threads that serve them.
+fn refuse_without_requests(kind: Kind) -> anyhow::Result<()> {
+    let (message, hint) = match kind {
+        Kind::Goroutine => (
+            "which goroutine served a request is not known",
+            "choose the goroutines by the function that they began with, such as --thread main.worker",
+        ),
+        Kind::Loop => (
+            "a stall of an event loop is of all its requests, not of one",
+            "choose the loop with --process NAME, --pid PID or --thread TID",
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::new(message).hint(hint).status(USAGE).into())
 }
 
 async fn find(

@@ -117,16 +117,17 @@ fn notes(facts: &Facts, with_idle: bool) -> Vec<String> {
 }
 
 fn scaled(scaling: &Scaling) -> String {
+    if scaling.ledger_ns == 0 && scaling.without_ledger_ns > 0 {
+        return String::from("as sampled: the ledger has no totals of these threads to scale to");
+    }
     let mut note = format!(
-        "{} sampled, scaled to the ledger's {}, thread by thread and state by state, by {:.2} to {:.2}",
+        "{} sampled; scaled to the ledger's exact {}, each state of each thread by itself",
         duration(scaling.sampled_ns),
         duration(scaling.ledger_ns),
-        scaling.least_factor,
-        scaling.greatest_factor,
     );
     if let Some(cell) = scaling.notable.first() {
         note += &format!(
-            "; by more than two where samples are few, at most {} of {} ({} sampled, {} in the ledger)",
+            "; most time scaled by more than two: {} of {} ({} sampled, {} in the ledger)",
             cell.state.name(),
             clean(&cell.thread),
             duration(cell.sampled_ns),

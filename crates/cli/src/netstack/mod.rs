@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use underspan_trackers::netstack::{Error, Netstack, Options, Scope};
 
 use crate::failure::Failure;
+use crate::interval::interval;
 use crate::signals::Signals;
 use crate::{Global, output};
 use view::{Grouping, View};
@@ -23,46 +24,46 @@ const REFRESH: Duration = Duration::from_millis(100);
 pub(crate) struct Args {
     /// Length of an interval
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    #[arg(help_heading = "Output")]
     interval: Duration,
     /// End after so many intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = "Output")]
     count: Option<u32>,
     /// Only sockets that this process reads; may be given several times
     #[arg(long = "pid", value_name = "PID")]
+    #[arg(help_heading = "Which packets")]
     pids: Vec<u32>,
     /// Only packets that came in by this interface; may be given several times
     #[arg(long = "interface", short = 'i', value_name = "NAME")]
+    #[arg(help_heading = "Which packets")]
     interfaces: Vec<String>,
     /// Look at this network namespace: a name that `ip netns` lists, a file such as
     /// /proc/PID/ns/net, or `all`; may be given several times [default: the own one]
     #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Which packets")]
     netns: Vec<PathBuf>,
     /// Only sockets of this cgroup and those below it: its path, or a container's name or id; may be
     /// given several times
     #[arg(long = "cgroup", value_name = "NAME")]
+    #[arg(help_heading = "Which packets")]
     cgroups: Vec<String>,
     /// Only sockets with at least so many packets waiting to be read
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(help_heading = "Which packets")]
     min_queue: u32,
     /// A histogram for each interface, cgroup or address family; may be given several times
     #[arg(long, value_name = "WHAT", value_enum)]
+    #[arg(help_heading = "Output")]
     by: Vec<Grouping>,
     /// One line for each stage, without bars
     #[arg(long)]
+    #[arg(help_heading = "Output")]
     summary: bool,
     /// Every bucket, four to the octave, instead of one bar for each octave
     #[arg(long, conflicts_with = "summary")]
+    #[arg(help_heading = "Output")]
     fine: bool,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let bounds = Duration::from_millis(100)..=Duration::from_secs(3600);
-    if bounds.contains(&interval) {
-        Ok(interval)
-    } else {
-        Err("an interval is 100 ms to an hour".to_owned())
-    }
 }
 
 impl Args {

@@ -5,6 +5,7 @@ use underspan_explain::{Culprit, Explanation, Finding, Relation, RowRef};
 
 use super::Ink;
 use super::explanation::hanging;
+use super::text::exact_time_of_day;
 
 /// Rows cited in text; JSON has more.
 const ROWS: usize = 3;
@@ -90,5 +91,6 @@ fn row(row: &RowRef) -> String {
     if !row.request_id.is_empty() {
         return format!("{} {} ({})", row.table, row.request_id, duration(row.duration_ns));
     }
-    format!("{} tid {} at {} ({})", row.table, row.tid, row.start_time, duration(row.duration_ns))
+    let start = exact_time_of_day(row.start_time);
+    format!("{} tid {} at {start} ({})", row.table, row.tid, duration(row.duration_ns))
 }

@@ -60,6 +60,11 @@ pub(super) fn time_of_day(unix_ns: u64) -> String {
     strftime(unix_ns, "%H:%M:%S")
 }
 
+/// `10:15:00.123456789`, UTC: as the end of a row's `start_time` reads.
+pub(super) fn exact_time_of_day(unix_ns: u64) -> String {
+    strftime(unix_ns, "%H:%M:%S%.9f")
+}
+
 fn strftime(unix_ns: u64, format: &str) -> String {
     match Timestamp::from_nanosecond(i128::from(unix_ns)) {
         Ok(time) => time.to_zoned(TimeZone::UTC).strftime(format).to_string(),

@@ -18,12 +18,7 @@ use super::stacks::Stacks;
 use super::threads::Threads;
 use super::{FlameQuery, Serving};
 use crate::Error;
-use crate::query::Select;
-
-/// Waits that began earlier than this are not looked for: a day.
-const OLDEST_NS: u64 = 86_400_000_000_000;
-/// A wait that goes on is told again every five minutes, and then has to be read and sent.
-const AGAIN_NS: u64 = 360_000_000_000;
+use crate::query::{OLDEST_NS, Select, TOLD_WITHIN_NS};
 
 #[derive(Deserialize)]
 struct Row {
@@ -97,7 +92,7 @@ fn clipped(wait: Sample, since: u64, until: u64) -> Option<Sample> {
 fn looking_back(select: Select<'_>, since: u64) -> Select<'_> {
     select
         .time("oldest", since.saturating_sub(OLDEST_NS))
-        .time("seen", since.saturating_sub(AGAIN_NS))
+        .time("seen", since.saturating_sub(TOLD_WITHIN_NS))
 }
 
 /// Waits from their beginning to where they may end; `u64::MAX`: that is not known.

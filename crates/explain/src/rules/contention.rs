@@ -61,7 +61,7 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
         None => {
-            let text = format!("Waited {waited} for the GIL; rows do not show who held it");
+            let text = format!("Waited {waited} for the GIL; nothing recorded shows who held it");
             draft.say(text, advice)
         }
     })
@@ -154,7 +154,7 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             advice,
         ),
         None => draft.say(
-            format!("Waited {waited} for {}; rows do not show who released it", lock.words()),
+            format!("Waited {waited} for {}; nothing recorded shows who released it", lock.words()),
             advice,
         ),
     })

@@ -145,9 +145,12 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) 
     if let Some(first) = who.get_mut(..1) {
         first.make_ascii_uppercase();
     }
+    let mut doing = doing_words(&culprit);
+    if !doing.is_empty() {
+        doing.push(',');
+    }
     let text = format!(
-        "{who} collected garbage{} and stopped every other thread: this request lost {} ({})",
-        doing_words(&culprit),
+        "{who} collected garbage{doing} and stopped every other thread: this request lost {} ({})",
         words::duration(ns),
         summary(&pauses, &culprit),
     );

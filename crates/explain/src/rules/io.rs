@@ -67,7 +67,7 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
         }
         None if takes_peer(kind) => {
-            draft.say(format!("{what} {waited}; rows do not show for which peer"), advice)
+            draft.say(format!("{what} {waited}; nothing recorded shows for which peer"), advice)
         }
         None => draft.say(format!("{what} {waited}"), advice),
     })

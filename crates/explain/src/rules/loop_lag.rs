@@ -28,7 +28,7 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
     }
     let parts = [("accept_queue", accept_queue.len()), ("handoff", handoff.len())];
     let text = format!(
-        "The event loop ({}) came to this request {} late, and rows do not show why; {} in flight on it \
+        "The event loop ({}) came to this request {} late, and nothing recorded shows why; {} in flight on it \
          meanwhile",
         case.request.thread,
         words::duration(ns),

@@ -86,7 +86,7 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         ));
     }
     Some(draft.say(
-        format!("The connection waited {waited} to be accepted; rows do not show why"),
+        format!("The connection waited {waited} to be accepted; nothing recorded shows why"),
         "Look at how many processes accept on this address (gunicorn: --workers) and whether the \
          listen backlog overflows (nstat TcpExtListenOverflows)",
     ))
@@ -127,7 +127,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let idle = pool.idle();
         let text = if pool.served.is_empty() || idle == 0 {
             format!(
-                "No thread read the request for {waited}; rows do not show that all of them were busy"
+                "No thread read the request for {waited}; nothing recorded shows that all of them were busy"
             )
         } else {
             format!(

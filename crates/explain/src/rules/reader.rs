@@ -75,7 +75,7 @@ impl Reader<'_> {
                 format!("{who}was in {} for {} of it{served}", state.name(), words::duration(ns))
             }
             (None, Some(served)) => format!("{who}was serving {served}"),
-            (None, None) => format!("{who}did something else: rows do not show what"),
+            (None, None) => format!("{who}did something else: nothing recorded shows what"),
         }
     }
 

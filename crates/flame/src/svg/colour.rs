@@ -41,13 +41,14 @@ fn shade(kind: FrameKind, hue: Rgb) -> Rgb {
     }
 }
 
-/// What the shades of a state's hue mean.
-pub(super) fn shades(state: State) -> [(Rgb, &'static str); 3] {
-    [
-        (shade(FrameKind::Python, state.colour()), "light: Python"),
-        (shade(FrameKind::Native, state.colour()), "medium: native"),
-        (shade(FrameKind::Kernel, state.colour()), "dark: kernel"),
-    ]
+/// A kind's shade of a state's hue, and what it means.
+pub(super) fn shade_of(kind: FrameKind, state: State) -> (Rgb, &'static str) {
+    let meaning = match kind {
+        FrameKind::Python => "light: Python",
+        FrameKind::Native => "medium: native",
+        FrameKind::Kernel => "dark: kernel",
+    };
+    (shade(kind, state.colour()), meaning)
 }
 
 /// Red for more, blue for less, the stronger the greater the share of the picture that changed.

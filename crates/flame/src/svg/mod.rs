@@ -1,8 +1,9 @@
 //! Flame graphs as SVG: one file without references to anything outside, readable without scripts.
 //!
-//! The root is on top: stacks of a thousand frames are read from where they begin. With scripts, a
-//! click zooms, `/` searches, arrow keys walk, Escape resets; zoom and search are kept in the URL's
-//! fragment (`#zoom=N&search=TEXT`).
+//! The root is on top: stacks of a thousand frames are read from where they begin. With scripts, the
+//! picture fits the window, a click zooms, `/` searches, arrow keys walk, Escape resets; zoom and search
+//! are kept in the URL's fragment (`#zoom=N&search=TEXT`). The script finds what stands above the boxes in
+//! the groups `.line` and `.key`, and sets it anew for the window's width.
 
 mod boxes;
 mod colour;
@@ -11,7 +12,7 @@ mod words;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use underspan_model::State;
+use underspan_model::{FrameKind, State};
 
 use crate::diff::{Diff, Per};
 use crate::tree::{ROOT, Tree};
@@ -24,6 +25,9 @@ const ROW: f64 = 17.0;
 /// Of the fixed-width font, at its size.
 const CHARACTER: f64 = 6.65;
 const LINE: f64 = 16.0;
+/// From a colour of the legend to what it means, and from there to the next.
+const KEY: f64 = 15.0;
+const KEY_GAP: f64 = 18.0;
 
 /// What colours mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -102,23 +106,33 @@ fn states(tree: &Tree) -> Vec<(String, String)> {
             format!("idle {}", share(root.idle_ns as f64 / whole)),
         ));
     }
-    // Shown on the largest state's hue.
-    if let Some((state, _)) = root.total.largest_first().first() {
-        let shades = colour::shades(*state);
+    // Shown on the largest state's hue. Where there is one kind only, its shade says nothing.
+    let kinds = kinds(tree);
+    if let Some((state, _)) = root.total.largest_first().first()
+        && kinds.len() > 1
+    {
+        let shades = kinds.into_iter().map(|kind| colour::shade_of(kind, *state));
         legend.extend(shades.map(|(shade, text)| (colour_text(shade), text.to_owned())));
     }
     legend
 }
 
+/// The kinds of functions in a tree.
+fn kinds(tree: &Tree) -> Vec<FrameKind> {
+    let functions = || tree.nodes().iter().filter_map(|node| node.label.function());
+    let occurs = |kind: &FrameKind| functions().any(|function| function.kind == *kind);
+    FrameKind::ALL.into_iter().filter(occurs).collect()
+}
+
 fn document(shapes: &Shapes, heading: &Heading, legend: &[(String, String)]) -> String {
     let characters = ((WIDTH - 2.0 * MARGIN) / CHARACTER) as usize;
-    let mut lines: Vec<_> =
-        heading.lines.iter().flat_map(|line| wrapped(line, characters)).collect();
+    let mut lines: Vec<_> = heading.lines.iter().map(|line| wrapped(line, characters)).collect();
     if shapes.left_out > 0 {
-        lines.push(format!("{} boxes are too narrow to be drawn", shapes.left_out));
+        lines.push(vec![format!("{} boxes are too narrow to be drawn", shapes.left_out)]);
     }
     let legend = legend_rows(legend);
-    let head = 34.0 + LINE * lines.len() as f64 + legend.len() as f64 * LINE + 24.0;
+    let rows = lines.iter().map(Vec::len).sum::<usize>() + legend.len();
+    let head = 34.0 + LINE * rows as f64 + 24.0;
     let depth = shapes.shapes.iter().map(|shape| shape.depth + 1).max().unwrap_or(1);
     let height = head + ROW * depth as f64 + MARGIN;
 
@@ -129,7 +143,7 @@ fn document(shapes: &Shapes, heading: &Heading, legend: &[(String, String)]) -> 
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" role=\"group\" aria-label=\"{title}\" data-head=\"{head}\" data-row=\"{ROW}\" \
-         data-margin=\"{MARGIN}\" data-character=\"{CHARACTER}\">\n\
+         data-margin=\"{MARGIN}\" data-character=\"{CHARACTER}\" data-line=\"{LINE}\">\n\
          <title>{title}</title>\n<style>{style}</style>\n\
          <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n\
          <text class=\"title\" x=\"{MARGIN}\" y=\"22\">{title}</text>\n",
@@ -138,18 +152,21 @@ fn document(shapes: &Shapes, heading: &Heading, legend: &[(String, String)]) -> 
     );
     let mut y = 40.0;
     for line in &lines {
-        let _ =
-            writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{y}\">{}</text>", escaped(line));
-        y += LINE;
+        out.push_str("<g class=\"line\">");
+        for row in line {
+            let row = escaped(row);
+            let _ = write!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{y}\">{row}</text>");
+            y += LINE;
+        }
+        out.push_str("</g>\n");
     }
     for row in legend {
         for (x, colour, text) in row {
             let _ = writeln!(
                 out,
-                "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>\
-                 <text class=\"note\" x=\"{}\" y=\"{y}\">{}</text>",
-                y - 10.0,
-                x + 15.0,
+                "<g class=\"key\" transform=\"translate({x:.2} {y})\">\
+                 <rect y=\"-10\" width=\"11\" height=\"11\" fill=\"{colour}\"/>\
+                 <text class=\"note\" x=\"{KEY}\">{}</text></g>",
                 escaped(&text),
             );
         }
@@ -196,7 +213,7 @@ fn legend_rows(entries: &[(String, String)]) -> Vec<Vec<(f64, String, String)>> 
     let mut rows: Vec<Vec<_>> = Vec::new();
     let mut x = WIDTH;
     for (colour, text) in entries {
-        let width = 15.0 + 18.0 + text.chars().count() as f64 * CHARACTER;
+        let width = KEY + KEY_GAP + text.chars().count() as f64 * CHARACTER;
         if x + width > WIDTH - MARGIN {
             rows.push(Vec::new());
             x = MARGIN;

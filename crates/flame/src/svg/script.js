@@ -3,7 +3,7 @@
   const script = document.currentScript;
   const svg = script && script.closest ? script.closest("svg") : document.documentElement;
   const setting = (name) => Number(svg.dataset[name]);
-  const [head, row, margin, character] = ["head", "row", "margin", "character"].map(setting);
+  const [head, row, margin, character, line] = ["head", "row", "margin", "character", "line"].map(setting);
   const group = svg.querySelector("#boxes");
   const status = svg.querySelector("#status");
   const whole = 1e-9;
@@ -27,12 +27,19 @@
   const root = boxes[0];
   let zoomed = root;
   let width = svg.viewBox.baseVal.width;
-  // What is said above the boxes is set already.
-  const ends = Array.from(svg.querySelectorAll(":scope > text"), (text) => {
-    const box = text.getBBox();
-    return box.x + box.width;
-  });
-  const narrowest = Math.max(600, Math.ceil(Math.max(...ends) + margin));
+  const height = svg.viewBox.baseVal.height;
+  const title = svg.querySelector(":scope > .title");
+  const heading = title.textContent;
+  // What is said above the boxes is set for a width already: rows of one line each, and the legend.
+  const lines = Array.from(svg.querySelectorAll(":scope > .line"), (g) => ({
+    g, text: Array.from(g.children, (text) => text.textContent.trim()).join(" "),
+  }));
+  const keys = Array.from(svg.querySelectorAll(":scope > .key"), (g) => ({
+    g, width: 33 + g.querySelector("text").textContent.length * character,
+  }));
+  // The search box and its button.
+  const tooling = 320;
+  const narrowest = tooling + 2 * margin;
   let pattern = null;
 
   const isAbove = (box) =>
@@ -53,21 +60,80 @@
       box.rect.setAttribute("x", x.toFixed(2));
       box.rect.setAttribute("width", Math.max(w, 0.1).toFixed(2));
       box.text.setAttribute("x", (x + 3).toFixed(2));
-      const fits = Math.floor((w - 6) / character);
-      box.text.textContent =
-        box.name.length <= fits ? box.name : fits < 3 ? "" : box.name.slice(0, fits - 1) + "…";
+      box.text.textContent = cut(box.name, Math.floor((w - 6) / character));
     }
     reset.disabled = zoomed === root && !pattern;
+  }
+
+  const cut = (text, fits) => (text.length <= fits ? text : fits < 3 ? "" : text.slice(0, fits - 1) + "…");
+
+  // In rows of at most so many characters, if words allow it.
+  function wrap(text, fits) {
+    const rows = [""];
+    for (const word of text.split(" ")) {
+      const last = rows[rows.length - 1];
+      if (!last || last.length + 1 + word.length <= fits) rows[rows.length - 1] = last ? `${last} ${word}` : word;
+      else rows.push(`  ${word}`);
+    }
+    return rows;
+  }
+
+  // Sets what stands above the boxes, and moves those below it.
+  function arrange() {
+    title.textContent = heading;
+    const letter = title.getComputedTextLength() / heading.length;
+    title.textContent = cut(heading, Math.floor((width - 2 * margin) / letter));
+    const beside = title.getComputedTextLength() + tooling + 3 * margin <= width;
+    tools.setAttribute("x", beside ? width - margin - tooling : margin);
+    tools.setAttribute("y", beside ? 6 : 32);
+    let y = beside ? 40 : 74;
+    for (const { g, text } of lines) {
+      g.replaceChildren(...wrap(text, Math.floor((width - 2 * margin) / character)).map((row) => {
+        const note = document.createElementNS(svg.namespaceURI, "text");
+        note.setAttribute("class", "note");
+        note.setAttribute("x", margin);
+        note.setAttribute("y", y);
+        note.textContent = row;
+        y += line;
+        return note;
+      }));
+    }
+    let x = margin;
+    for (const key of keys) {
+      if (x > margin && x + key.width > width - margin) {
+        x = margin;
+        y += line;
+      }
+      key.g.setAttribute("transform", `translate(${x} ${y})`);
+      x += key.width;
+    }
+    // As below: a row for what the pointer is on, and a gap.
+    const moved = y + (keys.length ? line : 0) + 18 - head;
+    group.setAttribute("transform", `translate(0 ${moved})`);
+    status.setAttribute("y", head + moved - 8);
+    svg.setAttribute("width", width);
+    svg.setAttribute("height", height + moved);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height + moved}`);
+  }
+
+  // The window's width without a scroll bar.
+  function visible() {
+    const viewport = window.visualViewport;
+    return viewport ? Math.floor(viewport.width * viewport.scale) : window.innerWidth;
   }
 
   function resize() {
     // Standing alone, the picture is as wide as the window; within a page it is scaled.
     if (svg !== document.documentElement || !window.innerWidth) return;
-    width = Math.max(window.innerWidth, narrowest);
-    svg.setAttribute("width", width);
-    svg.setAttribute("viewBox", `0 0 ${width} ${svg.viewBox.baseVal.height}`);
-    tools.setAttribute("x", Math.max(margin, Math.min(width, window.innerWidth) - margin - 320));
+    const fit = (wide) => {
+      width = Math.max(wide, narrowest);
+      arrange();
+    };
+    fit(window.innerWidth);
+    // A scroll bar takes its part of the window.
+    if (window.innerHeight < svg.viewBox.baseVal.height) fit(visible());
     draw();
+    say(zoomed === root ? null : zoomed);
   }
 
   function remember() {
@@ -89,8 +155,7 @@
   // On one line; the box's own title has all of it.
   function say(box) {
     const text = box ? box.details.split("\n").join(" · ") : found();
-    const fits = Math.floor((width - 2 * margin) / character);
-    status.textContent = text.length <= fits ? text : text.slice(0, fits - 1) + "…";
+    status.textContent = cut(text, Math.floor((width - 2 * margin) / character));
   }
 
   function search(text) {
@@ -128,9 +193,9 @@
   const tools = document.createElementNS("http://www.w3.org/2000/svg", "foreignObject");
   const input = html("input");
   const reset = html("button");
-  tools.setAttribute("x", width - margin - 320);
+  tools.setAttribute("x", width - margin - tooling);
   tools.setAttribute("y", 6);
-  tools.setAttribute("width", 320);
+  tools.setAttribute("width", tooling);
   tools.setAttribute("height", 28);
   input.type = "search";
   input.placeholder = "Search: a regular expression";
@@ -179,7 +244,7 @@
   }
   const widest = () =>
     current.children.filter(shown).reduce((a, b) => (a && a.w >= b.w ? a : b), null);
-  const keys = {
+  const moves = {
     ArrowUp: () => focus(shown(current.parent) ? current.parent : null),
     ArrowDown: () => focus(widest()),
     ArrowLeft: () => focus(beside(-1)),
@@ -194,9 +259,9 @@
     if (box) current = box;
   });
   group.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || !keys[event.key]) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || !moves[event.key]) return;
     event.preventDefault();
-    keys[event.key]();
+    moves[event.key]();
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {

@@ -59,9 +59,27 @@ fn nothing_outside_the_file_is_needed() {
 fn long_notes_stay_in_the_picture() {
     let heading = Heading { lines: vec!["so many words ".repeat(40)], ..heading() };
     let picture = svg(&Tree::new(&story::samples(), grouping()), &heading, Colouring::State);
-    let notes: Vec<_> = picture.lines().filter(|line| line.contains("so many")).collect();
+    let notes: Vec<_> =
+        picture.split("<text").filter(|text| text.contains("so many words")).collect();
     assert_eq!(notes.len(), 4);
-    assert!(notes.iter().all(|line| line.len() < 260));
+    assert!(notes.iter().all(|text| text.len() < 260));
+    // The script sets them anew for the window's width: it finds all of a note in one group.
+    assert_eq!(picture.lines().filter(|line| line.contains("so many words")).count(), 1);
+}
+
+/// Shades that do not occur mean nothing.
+#[test]
+fn the_legend_tells_of_kinds_that_occur() {
+    let worker = story::thread(1, "worker");
+    let state = underspan_model::State::Running;
+    let meanings = |frames: &[&str]| {
+        let samples = [story::sample(&worker, 0, 1_000_000, state, &story::stack(frames))];
+        let picture = svg(&Tree::new(&samples, grouping()), &heading(), Colouring::State);
+        let all = ["light: Python", "medium: native", "dark: kernel"];
+        all.into_iter().filter(|meaning| picture.contains(meaning)).collect::<Vec<_>>()
+    };
+    assert_eq!(meanings(&["native f", "kernel g"]), ["medium: native", "dark: kernel"]);
+    assert!(meanings(&["native f", "native g"]).is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::threads::bar;
 use super::{bold, colour, dim, heading};
 use crate::app::{App, Detail};
-use crate::bar::{percent, short};
+use crate::bar::{cut_frame, percent, short};
 use crate::stack::Current;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &Detail) {
@@ -64,7 +64,7 @@ fn where_it_is(stack: &Current, lines: &mut Vec<Line<'static>>, width: u16) {
         lines.push(title(name));
         match frames {
             Ok(frames) if frames.is_empty() => lines.push(Line::styled(format!("  {none}"), dim())),
-            Ok(frames) => lines.extend(frames.iter().map(|frame| Line::from(format!("  {frame}")))),
+            Ok(frames) => lines.extend(frames.iter().map(|frame| indented(frame, width))),
             Err(why) => lines.push(Line::styled(format!("  {why}"), dim())),
         }
     };
@@ -81,5 +81,9 @@ fn where_it_is(stack: &Current, lines: &mut Vec<Line<'static>>, width: u16) {
         text += &format!(" (incomplete: {})", sampled.truncated);
     }
     lines.push(title(&text));
-    lines.extend(sampled.frames.iter().map(|frame| Line::from(format!("  {frame}"))));
+    lines.extend(sampled.frames.iter().map(|frame| indented(frame, width)));
+}
+
+fn indented(frame: &str, width: u16) -> Line<'static> {
+    Line::from(format!("  {}", cut_frame(frame, usize::from(width).saturating_sub(2))))
 }

@@ -58,16 +58,18 @@ fn main(frame: &mut Frame<'_>, area: Rect, app: &App) {
 
 fn head(app: &App, width: usize) -> Vec<Line<'static>> {
     let view = &app.view;
-    let mut left = format!(
-        "underspan top  {}  {} processes, {} threads, {} in flight",
+    // Before what may be cut off.
+    let lost = match view.cost.lost {
+        0 => String::new(),
+        lost => format!("{lost} events lost, "),
+    };
+    let left = format!(
+        "underspan top  {}  {lost}{} processes, {} threads, {} in flight",
         view.host,
         view.processes.len(),
         view.threads(),
         view.requests.len()
     );
-    if view.cost.lost > 0 {
-        left += &format!(", {} events lost", view.cost.lost);
-    }
     let right = cost(view);
     let room = width.saturating_sub(right.chars().count() + 1);
     let left = cut(&left, room);

@@ -86,6 +86,15 @@ fn view() -> View {
     }
 }
 
+/// However narrow: what is lost is said before what may be cut off.
+#[test]
+fn what_was_lost_is_always_told() {
+    let mut app = app();
+    app.view.cost.lost = 612;
+    let first = screen(&app, 80, 24).lines().next().unwrap().to_owned();
+    assert!(first.contains("612 events lost") && first.contains("cost 1%"), "{first}");
+}
+
 fn app() -> App {
     let mut app = App::default();
     app.update(view());
@@ -153,7 +162,11 @@ fn looking_into_a_thread() {
     assert_eq!((detail.pid, detail.tid), (2000, 2002));
     detail.stack = Some(Current {
         kernel: Ok(vec!["futex_wait_queue".to_owned(), "do_futex".to_owned()]),
-        python: Ok(vec!["export (/srv/app/reports.py:88)".to_owned()]),
+        python: Ok(vec![
+            "export (/srv/app/reports.py:88)".to_owned(),
+            "handle_request (/srv/venv/lib/python3.11/site-packages/gunicorn/workers/gthread.py:771)"
+                .to_owned(),
+        ]),
         sampled: Some(Sampled {
             age_ns: 30 * MS,
             on_cpu: false,

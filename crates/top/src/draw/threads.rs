@@ -22,7 +22,7 @@ struct Columns {
 const ID: usize = 8;
 const STATE: usize = 11;
 const SINCE: usize = 6;
-const SHARE: usize = 4;
+const SHARE: usize = 5;
 
 impl Columns {
     fn fit(width: usize) -> Self {

@@ -1,0 +1,98 @@
+//! Locks of the application, and who held them.
+
+use underspan_explain::{Evidence, Kind, Relation};
+use underspan_model::{LostEvents, State};
+
+use crate::common::*;
+use crate::{handler, of, only};
+
+#[test]
+fn a_lock_names_the_thread_that_released_it() {
+    let slow = handler(&[(State::LockWait, 250)]);
+    let mut row = wait(&slow, State::LockWait, 10, 250);
+    (row.waker_pid, row.waker_tid, row.waker_thread) = (PID, 4120, String::from("holder"));
+    row.futex_addr = 0x7f00;
+    let mut evidence = Evidence { waits: vec![row.clone()], ..of(slow.clone()) };
+    let lock = only(&evidence);
+    assert_eq!((lock.relation, lock.culprit.unwrap().tid), (Relation::Caused, 4120));
+
+    // A row that was lost could have been of another thread's turn; one that was made up for is there.
+    let lost = unknown().lost.remove(0);
+    let untold = LostEvents { reason: String::from("untold"), ..lost.clone() };
+    for (lost, relation) in [(lost, Relation::Coincided), (untold, Relation::Caused)] {
+        evidence.lost = vec![lost];
+        assert_eq!(only(&evidence).relation, relation);
+    }
+    evidence.lost.clear();
+
+    // Another thread got the same lock in the middle of the wait.
+    let mut other = wait(&slow, State::LockWait, 0, 200);
+    other.tid = 4121;
+    other.futex_addr = 0x7f00;
+    evidence.waits.push(other);
+    let lock = only(&evidence);
+    assert_eq!(lock.relation, Relation::Unknown);
+    assert!(lock.culprit.is_none());
+}
+
+#[test]
+fn a_locks_holder_is_named_with_its_line_and_its_request() {
+    let lock = only(&held_lock());
+    assert_eq!((lock.kind, lock.relation), (Kind::LockWait, Relation::Caused));
+    assert_eq!(
+        lock.text,
+        "Waited 180.0 ms for a lock held by thread ThreadPoolExecutor-0_3 (4113) in json.dumps at \
+         reports.py:88, serving GET /export"
+    );
+    assert_eq!(lock.place.unwrap().words(), "cart at cart.py:17");
+    assert_eq!(lock.culprit.unwrap().place.unwrap().caller, "export");
+}
+
+#[test]
+fn who_signals_a_condition_held_nothing() {
+    let mut evidence = held_lock();
+    evidence.samples[0].stack = python(&[
+        ("cart", "/srv/shop/cart.py", 17),
+        ("Event.wait", "/usr/lib/python3.11/threading.py", 629),
+        ("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+    ]);
+    let text = only(&evidence).text;
+    assert!(
+        text.contains("a condition that thread ThreadPoolExecutor-0_3") && !text.contains("held")
+    );
+    // Without a stack nobody knows which it was.
+    evidence.samples.clear();
+    let text = only(&evidence).text;
+    assert!(text.contains("a lock or condition that") && !text.contains("held"), "{text}");
+}
+
+#[test]
+fn a_holder_that_was_mostly_nowhere_gets_no_line() {
+    let mut evidence = held_lock();
+    evidence.samples.truncate(1);
+    let lock = only(&evidence);
+    assert!(lock.culprit.unwrap().place.is_none());
+    assert!(lock.text.ends_with("(4113), serving GET /export"), "{}", lock.text);
+}
+
+#[test]
+fn many_threads_in_turn_for_one_lock_are_a_convoy() {
+    let mut evidence = held_lock();
+    assert_eq!(only(&evidence).pattern, "");
+    let request = evidence.request.clone().unwrap();
+    for (tid, ms) in [(4112, 60), (4114, 120), (4115, 170)] {
+        let mut other = wait(&request, State::LockWait, 5, ms);
+        other.tid = tid;
+        other.futex_addr = evidence.waits[0].futex_addr;
+        evidence.waits.push(other);
+    }
+    let lock = only(&evidence);
+    assert_eq!(lock.pattern, "convoy");
+    // The releaser had the lock only since the last of the others was given it.
+    assert!(lock.culprit.is_none());
+    assert!(
+        lock.text.contains("3 turns") && lock.text.contains("4 threads want it"),
+        "{}",
+        lock.text
+    );
+}

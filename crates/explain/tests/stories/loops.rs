@@ -1,0 +1,38 @@
+//! Event loops that were held up.
+
+use underspan_explain::{Kind, Relation, explain};
+use underspan_model::State;
+
+use crate::common::*;
+use crate::only;
+
+#[test]
+fn an_event_loop_is_not_split() {
+    let explanation = explain(&event_loop()).unwrap();
+    assert_eq!(explanation.findings[0].kind, Kind::LoopLag);
+    let parts: Vec<_> = explanation.parts.iter().map(|p| p.part).collect();
+    assert_eq!(parts, ["accept_queue", "handoff", "handler"]);
+}
+
+#[test]
+fn a_call_that_blocks_the_loop_is_named() {
+    let lag = only(&stalled_loop());
+    assert_eq!((lag.kind, lag.relation), (Kind::LoopLag, Relation::Caused));
+    assert_eq!(lag.pattern, "blocking_call");
+    assert!(lag.text.contains("asleep") || lag.text.contains("sleep"), "{}", lag.text);
+    assert!(lag.text.contains("in events at views.py:31"), "{}", lag.text);
+
+    let mut evidence = stalled_loop();
+    evidence.stalls[0].duration_ns = 200 * MS;
+    assert_eq!(only(&evidence).relation, Relation::Unknown, "it does not explain the lag");
+}
+
+#[test]
+fn a_loop_that_waited_for_a_cpu_blames_nobody() {
+    let mut evidence = stalled_loop();
+    evidence.stalls[0].ledger = underspan_model::Ledger::default();
+    evidence.stalls[0].ledger[State::Runnable] = 480 * MS;
+    let lag = only(&evidence);
+    assert_eq!((lag.relation, lag.culprit), (Relation::Unknown, None));
+    assert_eq!(lag.pattern, "");
+}
