@@ -126,6 +126,35 @@ def test_it_ends_with_its_supervisor(tmp_path):
     assert not (tmp_path / "endpoint.json").exists()
 
 
+def test_a_start_ends_with_its_supervisor(tmp_path):
+    """The engine is still being loaded, from a slow disk: no thread runs Python meanwhile."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ctypes, pathlib, sys\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'chdb':\n"
+        f"            pathlib.Path('{tmp_path}/loading').touch()\n"
+        "            ctypes.PyDLL(None).sleep(60)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+    )
+    host = subprocess.Popen(
+        [sys.executable, "-m", "underspan.store", "--supervised", "--port", "0"]
+        + ["--data", str(tmp_path / "d")],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{PYTHON_FOLDER}"},
+        stdin=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "loading").exists():
+            assert host.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        host.stdin.close()
+        assert host.wait(10) != 0
+    finally:
+        host.kill()
+        host.wait()
+
+
 def running(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stat:

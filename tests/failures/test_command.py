@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import signal
 import time
 
 import pytest
-from harness import any_ports, is_alive, until
+from common.command import until
+from common.ports import any_ports
+from common.processes import children_of, is_alive
 
 NAP = ["sh", "-c", "echo pid $$; exec sleep 30"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -19,8 +20,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 def served(underspan, tmp_path_factory):
     """A folder whose store is up already: starting one each time would take long."""
     data = tmp_path_factory.mktemp("served") / "data"
-    with underspan.going("server", "--data", data, "--no-otlp", "--api", "127.0.0.1:0", "--store-port", "0") as server:
-        server.wait_for("API at")
+    with underspan.serving(data):
         yield data
 
 
@@ -104,8 +104,7 @@ def test_killed_while_the_command_waits(underspan, place):
     mark = place / "mark"
     with underspan.going("run", "--data", place / "data", "--", "touch", mark) as run:
         run.wait_for("starting the embedded store")
-        children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
-        held = [int(pid) for task in children.parents[1].iterdir() for pid in (task / "children").read_text().split()]
+        held = children_of(run.pid)
         run.send(signal.SIGKILL)
         run.wait(10)
     until("the held command has ended", lambda: not any(map(is_alive, held)), 30)
@@ -128,13 +127,12 @@ def test_a_signal_ends_up_and_agent(underspan, place, number):
 def test_a_second_ctrl_c_cuts_the_wait_for_the_store_short(underspan, place):
     """The store hangs; the rows go to the spool and into the store with the next run."""
     data, spool = place / "data", place / "spool"
-    with underspan.going("server", "--data", data, "--no-otlp", "--api", "127.0.0.1:0", "--store-port", "0") as server:
-        server.wait_for("API at")
-        host = json.loads((data / "endpoint.json").read_text())["pid"]
-        with underspan.going("agent", "--keep-root", "--data", data, "--spool", spool, "--pid", server.pid) as agent:
+    with underspan.serving(data) as server:
+        words = ["agent", "--keep-root", "--data", data, "--spool", spool]
+        with underspan.going(*words, "--pid", server.going.pid) as agent:
             agent.wait_for("watching")
             time.sleep(2)
-            os.kill(host, signal.SIGSTOP)
+            os.kill(server.host_pid, signal.SIGSTOP)
             try:
                 time.sleep(2)
                 agent.send(signal.SIGINT)
@@ -144,10 +142,10 @@ def test_a_second_ctrl_c_cuts_the_wait_for_the_store_short(underspan, place):
                 agent.send(signal.SIGINT)
                 said = agent.wait(5)
             finally:
-                os.kill(host, signal.SIGCONT)
+                os.kill(server.host_pid, signal.SIGCONT)
         assert said.status == 0, said
         assert "wait in the spool" in said.err, said
         assert list(spool.glob("*.segment"))
-        with underspan.going("agent", "--keep-root", "--data", data, "--spool", spool, "--comm", "no-such") as agent:
+        with underspan.going(*words, "--comm", "no-such") as agent:
             agent.wait_for("watching")
             until("the spool is drained", lambda: not list(spool.glob("*.segment")))

@@ -10,20 +10,19 @@ import subprocess
 import sys
 
 import pytest
-from harness import until
+from common.command import until
+from common.netns import inside, ip, namespace
+
+A_WIRE = "link add wire type veth peer name other"
 
 
 @pytest.fixture
 def netns():
     """A network namespace with a wire of two ends, and its name."""
-    name = f"usf{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        for words in ("link set lo up", "link add wire type veth peer name other", "link set wire up"):
-            subprocess.run(["ip", "-n", name, *words.split()], check=True)
+    with namespace(f"usf{os.getpid()}") as name:
+        ip("-n", name, *A_WIRE.split())
+        ip("-n", name, "link", "set", "wire", "up")
         yield name
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(
@@ -92,16 +91,15 @@ def test_a_process_that_ends(underspan):
 
 def test_an_interface_that_vanishes_and_comes_back(underspan, netns):
     with watched(underspan, "--netns", netns, "--interface", "wire", "--by", "interface") as going:
-        subprocess.run(["ip", "-n", netns, "link", "delete", "wire"], check=True)
+        ip("-n", netns, "link", "delete", "wire")
         assert "interface wire (" in noticed(going, "has gone")
-        add = "link add wire type veth peer name other"
-        subprocess.run(["ip", "-n", netns, *add.split()], check=True)
+        ip("-n", netns, *A_WIRE.split())
         assert "interface wire (" in noticed(going, "is there")
 
 
 def test_a_namespace_that_ends(underspan, netns):
     with watched(underspan, "--netns", netns) as going:
-        subprocess.run(["ip", "netns", "delete", netns], check=True)
+        ip("netns", "delete", netns)
         assert netns in noticed(going, "has ended")
 
 
@@ -131,7 +129,7 @@ def test_nothing_asked_for_is_nothing_counted(underspan, netns):
         "while time.monotonic() < end:\n"
         "    here.sendto(b'x', here.getsockname()); here.recv(1); time.sleep(0.01)\n"
     )
-    with subprocess.Popen(["nsenter", f"--net=/run/netns/{netns}", sys.executable, "-c", talk]) as talker:
+    with subprocess.Popen([*inside(netns), sys.executable, "-c", talk]) as talker:
         by_wire = underspan("netstack", *words)
         all_there_is = underspan("netstack", "--netns", netns, *words[4:])
         talker.kill()

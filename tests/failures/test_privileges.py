@@ -14,7 +14,10 @@ import sys
 import urllib.request
 
 import pytest
-from harness import HERE, NOBODY, any_ports, until
+from common.command import NOBODY, until
+from common.ports import any_ports
+from common.processes import status
+from common.services import service
 
 # CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_PERFMON, CAP_BPF, CAP_CHECKPOINT_RESTORE
 KEPT = 1 << 2 | 1 << 19 | 1 << 23 | 1 << 38 | 1 << 39 | 1 << 40
@@ -38,12 +41,6 @@ def test_doctor_without_root(underspan):
     said = underspan("doctor", "--json", before=NOBODY)
     assert said.status == 1, said
     assert "needs root" in json.loads(said.out)["error"], said
-
-
-def status(pid: int) -> dict:
-    """`/proc/PID/status`."""
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def capabilities(pid: int, which: str) -> int:
@@ -178,7 +175,7 @@ def test_what_root_left_is_taken_over(underspan, place):
     """`run` stays root, `up` does not: the same folder serves both, one after the other."""
     data = place / "data"
     for _ in range(2):
-        assert underspan("run", "--data", data, "--", sys.executable, HERE / "service.py", "--requests", "2").status == 0
+        assert underspan("run", "--data", data, "--", *service("service.py", "--requests", 2)).status == 0
         with underspan.going("agent", "--data", data, "--comm", "no-such") as going:
             going.wait_for("watching")
     assert int(underspan.sql(data, "SELECT count() AS n FROM requests")[0]["n"]) == 4

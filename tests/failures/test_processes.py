@@ -10,26 +10,22 @@ import pathlib
 import subprocess
 import sys
 import time
-import urllib.request
 
 import pytest
-from harness import HERE
-
-
-def ask(port: int, path: str) -> None:
-    """One request; an answer that breaks off is no failure here."""
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=300).read()
+from common.processes import children_of
+from common.services import ask, service
 
 
 @pytest.mark.parametrize(("path", "status"), [("/die", 137), ("/exec", 0)])
 def test_the_end_in_the_middle_of_a_request(underspan, place, path, status):
     data = place / "data"
-    with underspan.going("run", "--data", data, "--", sys.executable, HERE / "service.py") as run:
-        port = int(run.wait_for("port ", out_only=True).split()[1])
+    with underspan.going("run", "--data", data, "--", *service("service.py")) as run:
+        port = run.service_port()
         for number in range(3):
             ask(port, f"/before/{number}")
-        ask(port, path)
+        # The answer breaks off.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ask(port, path)
         said = run.wait(30)
     assert said.status == status, said
     rows = underspan.sql(data, "SELECT path, end, status, toUInt32(duration_ns / 1e6) AS ms FROM requests ORDER BY start_time")
@@ -53,15 +49,20 @@ for line in open('/proc/self/maps'):
     if start <= address < end:
         print(json.dumps([path[0].strip(), address - start + int(offset, 16)]))
 """
+# Until a file is there, or for a minute.
 TWO_THREADS = """
-import threading, time
+import os, sys, threading, time
+over = False
 def job():
-    end = time.monotonic() + 6
-    while time.monotonic() < end:
+    while not over:
         sum(range(10000))
-threads = [threading.Thread(target=job, name='job') for _ in range(2)]
+threads = [threading.Thread(target=job, name='job', daemon=True) for _ in range(2)]
 [thread.start() for thread in threads]
 print('started', flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end and not os.path.exists(sys.argv[1]):
+    time.sleep(0.1)
+over = True
 [thread.join() for thread in threads]
 """
 
@@ -96,14 +97,15 @@ def impostor(place):
 
 def test_a_python_that_fails_the_self_check(underspan, place, impostor):
     """Refused in words; all that needs none of its offsets goes on."""
-    data = place / "data"
-    with underspan.going("run", "--data", data, "--", *impostor, "-c", TWO_THREADS) as run:
+    data, over = place / "data", place / "over"
+    with underspan.going("run", "--data", data, "--", *impostor, "-c", TWO_THREADS, over) as run:
         run.wait_for("started", out_only=True)
         # The self-check fails within the first looks.
         time.sleep(3)
-        pid = next(pid for pid in command_pids(run.pid) if runs_from(pid, place))
+        pid = next(pid for pid in children_of(run.pid) if runs_from(pid, place))
         doctor = underspan("doctor", "--pid", pid)
         report = json.loads(underspan("doctor", "--json", "--pid", pid).out)
+        over.touch()
         said = run.wait(60)
     assert said.status == 0, said
     assert "its Python is not read" in said.err, said
@@ -120,7 +122,7 @@ def test_a_python_that_fails_the_self_check(underspan, place, impostor):
         "SELECT sum(gil_wait_ns) AS gil, sum(gc_run_ns + gc_wait_ns) AS gc, sum(lock_wait_ns) / 1e9 AS locks,"
         f" sum(running_ns) / 1e9 AS running FROM thread_states WHERE pid = {pid}",
     )
-    # Two threads take turns for four seconds: what is not running waits, for a futex without a name.
+    # Two threads take turns for some seconds: what is not running waits, for a futex without a name.
     assert (int(sums["gil"]), int(sums["gc"])) == (0, 0), sums
     assert float(sums["locks"]) > 1 and float(sums["running"]) > 1, sums
     for table in ("gil_wait", "gc_pause"):
@@ -132,24 +134,15 @@ def runs_from(pid: int, place: pathlib.Path) -> bool:
     return f"{place}/" in pathlib.Path(f"/proc/{pid}/maps").read_text()
 
 
-def command_pids(pid: int) -> list[int]:
-    """Children of any of a process's threads."""
-    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
 def test_more_threads_than_there_is_room_for(underspan, place):
     """Those that do not fit are counted, and explain says so."""
     threads = 17_500  # the map holds 16,384
     data = place / "data"
-    with underspan.going(
-        "run", "--data", data, "--max-cpu", "100", "--max-memory", "1024", "--", sys.executable, HERE / "service.py"
-    ) as run:
-        port = int(run.wait_for("port ", out_only=True).split()[1])
-        ask(port, f"/flood/{threads}")
+    options = ["--data", data, "--max-cpu", "100", "--max-memory", "1024"]
+    with underspan.going("run", *options, "--", *service("service.py")) as run:
+        ask(run.service_port(), f"/flood/{threads}", limit_s=300)
         time.sleep(2)
-        service = next(pid for pid in command_pids(run.pid) if is_service(pid))
-        os.kill(service, 15)
+        os.kill(next(pid for pid in children_of(run.pid) if is_service(pid)), 15)
         said = run.wait(120)
     assert said.status == 128 + 15, said
     (lost,) = underspan.sql(data, "SELECT sum(count) AS n FROM lost_events WHERE reason = 'map_full'")

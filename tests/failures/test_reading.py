@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import NOBODY, ROOT, closed_port
+from common.command import NOBODY, ROOT
+from common.ports import free_port
 
 REQUEST = "0123456789abcdef"
 TRACE = REQUEST * 2
@@ -72,7 +73,7 @@ def test_no_requests_is_no_failure(underspan, recorded):
 
 def test_a_store_that_is_away(underspan):
     for command in (["requests"], ["explain", REQUEST], ["sql", "SELECT 1"]):
-        port = closed_port()
+        port = free_port()
         said = underspan(*command, "--json", "--store", f"http://127.0.0.1:{port}")
         said.failed(f"http://127.0.0.1:{port}", "cannot be reached", hint="--store")
         assert said.seconds < 15
@@ -87,11 +88,8 @@ def test_a_url_that_is_none(underspan):
 
 def test_reading_needs_no_root(underspan, recorded, place):
     """The store is served by root here, and asked by somebody who has its address and token."""
-    with underspan.going("server", "--data", recorded, "--no-otlp", "--api", "127.0.0.1:0", "--store-port", "0") as server:
-        server.wait_for("API at")
-        address = json.loads((recorded / "endpoint.json").read_text())["url"]
-        token = (recorded / "token").read_text().strip()
-        url = address.replace("http://", f"http://default:{token}@") + "/default"
+    with underspan.serving(recorded) as server:
+        url = server.url()
         said = underspan("requests", "--json", "--store", url, before=NOBODY)
         assert said.status == 0, said
         request_id = json.loads(said.out)[0]["request_id"]

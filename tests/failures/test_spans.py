@@ -12,7 +12,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from harness import any_ports, until
+from common.command import until
+from common.ports import any_ports
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,8 +9,10 @@ import sys
 import time
 
 import pytest
+from common.command import until
+from common.ports import any_ports, free_port, occupied_port
+from common.services import running, service
 from fakes import answering, silent, version
-from harness import HERE, any_ports, closed_port, occupied_port, until
 
 # Commands that need a store, each of which must not begin its work without one.
 WRITERS = [["up", *any_ports()[:-2]], ["agent"], ["server", *any_ports()[:-2]], ["run", "--", "touch", "mark"]]
@@ -20,7 +21,7 @@ READERS = [["requests"], ["sql", "SELECT 1"]]
 
 @pytest.mark.parametrize("words", WRITERS)
 def test_nobody_there(underspan, place, words):
-    url = f"http://127.0.0.1:{closed_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     said = underspan("--store", url, "--data", place / "data", *words, cwd=place)
     said.failed(f"the store at {url}", "cannot be reached", "refused", "start it, or name another one with --store")
     assert said.seconds < 15
@@ -61,30 +62,13 @@ def test_it_never_answers(underspan, place):
 
 
 def test_wrong_password(underspan, recorded):
-    with serving(underspan, recorded) as (_, address, _):
+    with underspan.serving(recorded) as server:
         for user in ("", "default:sesame@", "somebody:x@"):
-            url = address.replace("http://", f"http://{user}") + "/default"
+            url = server.url(user)
             for words in (["requests"], ["agent"]):
                 said = underspan(*words, "--store", url, "--data", recorded.parent / "other")
                 said.failed("refused user", "http://user:password@host:8123/database")
                 assert "sesame" not in said.err
-
-
-class serving:
-    """A server on a folder: yields it, its store's address and token."""
-
-    def __init__(self, underspan, data, port=0):
-        where = ["--no-otlp", "--api", "127.0.0.1:0", "--store-port", port]
-        self.data, self.context = data, underspan.going("server", "--data", data, *where)
-
-    def __enter__(self):
-        server = self.context.__enter__()
-        server.wait_for("API at")
-        address = json.loads((self.data / "endpoint.json").read_text())["url"]
-        return server, address, (self.data / "token").read_text().strip()
-
-    def __exit__(self, *failure):
-        return self.context.__exit__(*failure)
 
 
 def test_a_newer_underspan_made_the_tables(underspan, place):
@@ -114,16 +98,7 @@ def test_folder_locked_by_another_process(underspan, place):
     """Somebody holds the lock and serves nobody."""
     data = place / "data"
     data.mkdir()
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            HOLD,
-            data / "lock",
-        ],
-        stdout=subprocess.PIPE,
-    )
-    try:
+    with running([sys.executable, "-c", HOLD, data / "lock"]) as holder:
         holder.stdout.readline()
         for words in (["run", "--", "touch", "mark"], ["server", "--store-port", "0"], ["requests"]):
             said = underspan("--data", data, *words, cwd=place)
@@ -131,9 +106,6 @@ def test_folder_locked_by_another_process(underspan, place):
             # It is no store that is about to answer.
             assert said.seconds < 15, said
         assert not (place / "mark").exists()
-    finally:
-        holder.kill()
-        holder.wait()
 
 
 def test_folder_not_writable(underspan, place):
@@ -179,46 +151,49 @@ def test_port_in_use(underspan, place, option, command):
 def test_store_away_in_the_middle(underspan, place):
     """The rows of the meantime are in the spool, then in the store: each once."""
     data, spool = place / "data", place / "spool"
-    with serving(underspan, data) as (_, address, token):
-        port = int(address.rpartition(":")[2])
-    url = f"http://default:{token}@127.0.0.1:{port}/default"
-    service = [sys.executable, HERE / "service.py", "--requests", "240", "--every", "0.05"]
-    first = serving(underspan, data, port)
-    first.__enter__()
-    words = ["run", "--store", url, "--spool", spool, "--data", place / "none", "--", *service]
-    with underspan.going(*words) as run:
-        run.wait_for("port ", out_only=True)
+    with underspan.serving(data) as first:
+        port = first.port
+    words = ["--spool", spool, "--data", place / "none", "--", *service("service.py", "--requests", 240, "--every", 0.05)]
+    with underspan.serving(data, port) as first, underspan.going("run", "--store", first.url(), *words) as run:
+        run.service_port()
         time.sleep(2)
-        first.__exit__(None, None, None)
+        first.going.end()
         run.wait_for("they go to the spool", 30)
         assert list(spool.glob("*.segment"))
         time.sleep(2)
-        with serving(underspan, data, port):
+        with underspan.serving(data, port) as second:
             said = run.wait()
             assert said.status == 0, said
-            rows = underspan("sql", "--store", url, "--json", "SELECT count() AS n, uniqExact(request_id) AS u, uniqExact(path) AS p FROM requests").rows()[0]
-    assert {name: int(value) for name, value in rows.items()} == {"n": 240, "u": 240, "p": 240}, said
+            query = "SELECT count() AS n, uniqExact(request_id) AS u, uniqExact(path) AS p FROM requests"
+            assert kept(underspan, second.url(), query) == {"n": 240, "u": 240, "p": 240}, said
     assert not list(spool.glob("*.segment"))
+
+
+def kept(underspan, url: str, query: str) -> dict[str, int]:
+    """A row of numbers."""
+    said = underspan("sql", "--store", url, "--json", query)
+    assert said.status == 0, said
+    return {name: int(value) for name, value in said.rows()[0].items()}
 
 
 def test_store_away_until_the_end(underspan, place):
     """What was seen waits in the spool, and the next run sends it."""
     data, spool = place / "data", place / "spool"
-    service = [sys.executable, HERE / "service.py", "--requests", "60", "--every", "0.05"]
-    first = serving(underspan, data)
-    _, address, token = first.__enter__()
-    url = f"http://default:{token}@{address.removeprefix('http://')}/default"
+    command = service("service.py", "--requests", 60, "--every", 0.05)
     rest = ["--spool", spool, "--data", place / "none"]
-    with underspan.going("run", "--store", url, *rest, "--", *service) as run:
-        run.wait_for("port ", out_only=True)
-        first.__exit__(None, None, None)
+    with underspan.serving(data) as first, underspan.going("run", "--store", first.url(), *rest, "--", *command) as run:
+        run.service_port()
+        first.going.end()
         said = run.wait()
     assert said.status == 0, said
     assert "rows wait in the spool" in said.err, said
-    with serving(underspan, data, int(address.rpartition(":")[2])):
-        assert underspan("run", "--store", url, *rest, "--", "sleep", "3").status == 0
-        rows = underspan("sql", "--store", url, "--json", "SELECT count() AS n, uniqExact(path) AS p FROM requests").rows()
-    assert (int(rows[0]["n"]), int(rows[0]["p"])) == (60, 60)
+    with underspan.serving(data, first.port) as second:
+        query = "SELECT count() AS n, uniqExact(path) AS p FROM requests"
+        with underspan.going("run", "--store", second.url(), *rest, "--", "sleep", "60") as run:
+            until("the spool is sent", lambda: not list(spool.glob("*.segment")))
+            run.send(signal.SIGINT)
+            run.wait()
+        assert kept(underspan, second.url(), query) == {"n": 60, "p": 60}
     assert not list(spool.glob("*.segment"))
 
 
@@ -227,22 +202,19 @@ def test_disk_full_for_the_spool(underspan, place):
     data, spool = place / "data", place / "spool"
     spool.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", spool], check=True)
-    service = [sys.executable, HERE / "service.py", "--requests", "900", "--every", "0.01"]
-    first = serving(underspan, data)
-    _, address, token = first.__enter__()
-    port = int(address.rpartition(":")[2])
-    url = f"http://default:{token}@127.0.0.1:{port}/default"
+    words = ["--spool", spool, "--data", place / "none", "--", *service("service.py", "--requests", 900, "--every", 0.01)]
     try:
-        with underspan.going("run", "--store", url, "--spool", spool, "--data", place / "none", "--", *service) as run:
-            run.wait_for("port ", out_only=True)
-            first.__exit__(None, None, None)
+        with underspan.serving(data) as first, underspan.going("run", "--store", first.url(), *words) as run:
+            run.service_port()
+            first.going.end()
             until("the disk is full", lambda: os.statvfs(spool).f_bavail * os.statvfs(spool).f_frsize < 32 << 10, 30)
             time.sleep(1)
-            with serving(underspan, data, port):
+            with underspan.serving(data, first.port) as second:
                 said = run.wait()
                 assert said.status == 0, said
-                query = "SELECT (SELECT count() FROM requests) AS kept, (SELECT sum(count) FROM lost_events WHERE tracker = 'agent' AND endsWith(reason, 'requests')) AS lost"
-                row = underspan("sql", "--store", url, "--json", query).rows()[0]
+                lost = "SELECT sum(count) FROM lost_events WHERE tracker = 'agent' AND endsWith(reason, 'requests')"
+                query = f"SELECT (SELECT count() FROM requests) AS kept, ({lost}) AS lost"
+                row = underspan("sql", "--store", second.url(), "--json", query).rows()[0]
     finally:
         subprocess.run(["umount", "-l", spool], check=True)
     kept, lost = int(row["kept"]), int(row["lost"])

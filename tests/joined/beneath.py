@@ -6,9 +6,10 @@ CPU_STAT: of the service's cgroup.
 
 import json
 import os
-import pathlib
 import socket
 import time
+
+from common.cgroup import throttled_ns
 
 CONNECTIONS = 6
 HOLD_S = 0.7
@@ -77,22 +78,13 @@ def late(times):
     return {"late": waited, "packets": 4 * times}
 
 
-def throttled():
-    """For how long the kernel has held the cgroup back."""
-    text = pathlib.Path(os.environ["CPU_STAT"]).read_text()
-    counters = dict(line.split() for line in text.splitlines())
-    if "throttled_usec" in counters:
-        return int(counters["throttled_usec"]) * 1000
-    return int(counters["throttled_time"])
-
-
 def burn():
     """Needs more of the CPU than its cgroup may have."""
-    before = throttled()
+    before = throttled_ns(os.environ["CPU_STAT"])
     start, end = time.monotonic_ns(), time.thread_time() + BURN_S
     while time.thread_time() < end:
         pass
-    return {"wall": time.monotonic_ns() - start, "throttled": throttled() - before}
+    return {"wall": time.monotonic_ns() - start, "throttled": throttled_ns(os.environ["CPU_STAT"]) - before}
 
 
 def hold():

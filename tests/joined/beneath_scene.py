@@ -4,15 +4,17 @@ Says, as its last line, what each measured. Usage: beneath_scene.py NETNS ADDRES
 """
 
 import json
-import os
+import pathlib
 import socket
 import subprocess
 import sys
 import threading
 import time
 
-from cgroup import Cgroup
-from scene import HERE, answer
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from common.cgroup import Cgroup, on_one_cpu
+from common.netns import inside
+from stage import HERE, answer, ended_at_last, gunicorn
 
 # Clients find the accept queue full when one is served, as many as this and one more wait.
 BACKLOG = 2
@@ -23,16 +25,6 @@ EXCHANGES, EXCHANGES_WITHOUT = 100, 2_000
 LATE, SLOW_S = 50, 0.02
 # One row of a histogram is a second.
 SECONDS_OF_ROWS = 2.5
-
-
-def gunicorn(name, environment, *options):
-    """A service, and where it listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "gunicorn", "--bind", address, "--workers", "1", "--name", name]
-    command += ["--keep-alive", "0", "--log-level", "warning", "--chdir", HERE, *options, "beneath:app"]
-    return subprocess.Popen(command, env={**os.environ, **environment}), address
 
 
 def echo(delay_s=0.0):
@@ -102,19 +94,17 @@ def fill(address):
 
 def main():
     netns, far = sys.argv[1:]
-    inside = ["nsenter", f"--net=/run/netns/{netns}", "--"]
-    peer = subprocess.Popen([*inside, sys.executable, HERE / "far.py", far], stdout=subprocess.PIPE, text=True)
+    peer = subprocess.Popen([*inside(netns), sys.executable, HERE / "far.py", far], stdout=subprocess.PIPE, text=True)
     port = peer.stdout.readline().strip()
-    with Cgroup() as cgroup:
+    with Cgroup("joined") as cgroup:
         environment = {"FAR": f"{far}:{port}", "ECHO": str(echo()), "SLOW": str(echo(SLOW_S))}
         environment["CPU_STAT"] = str(cgroup.cpu_stat)
-        threads, at_threads = gunicorn("threads", environment, "--worker-class", "gthread", "--threads", "2")
-        single, at_single = gunicorn("single", environment, "--backlog", str(BACKLOG))
-        with cgroup.inside(), cgroup.on_one_cpu():
-            limited, at_limited = gunicorn("limited", environment)
-        children = [threads, single, limited, peer]
+        threads, at_threads = gunicorn("beneath:app", environment, "--worker-class", "gthread", "--threads", "2")
+        single, at_single = gunicorn("beneath:app", environment, "--backlog", str(BACKLOG))
+        with cgroup.inside(), on_one_cpu():
+            limited, at_limited = gunicorn("beneath:app", environment)
         measured = {"cgroup": cgroup.path, "pids": {"single": single.pid}}
-        try:
+        with ended_at_last(threads, single, limited, peer):
             for address in (at_threads, at_single, at_limited):
                 answer(address, "/quiet", attempts=100)
             time.sleep(1.5)
@@ -132,11 +122,6 @@ def main():
             cgroup.limit(1.0)
             # What the host counted in this second is told at its end.
             time.sleep(1.5)
-        finally:
-            for child in children:
-                child.terminate()
-            for child in children:
-                child.wait()
     print(json.dumps(measured), flush=True)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from common.netns import inside, ip, namespace
 from play import MS, Play, agree
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -16,23 +17,12 @@ WAY_MS = 50
 NEAR, FAR = "10.81.0.1", "10.81.0.2"
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-def inside(name: str) -> list[str]:
-    """Words before a command that put it there. What is mounted stays, unlike with `ip netns exec`."""
-    return ["nsenter", f"--net=/run/netns/{name}", "--"]
-
-
 @contextlib.contextmanager
 def way():
     """Two network namespaces, and a way between them that takes its time."""
-    near, far, middle = names = [f"usj{os.getpid()}-{end}" for end in ("near", "far", "middle")]
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
+    names = [f"usj{os.getpid()}-{end}" for end in ("near", "far", "middle")]
+    with contextlib.ExitStack() as stack:
+        near, far, middle = [stack.enter_context(namespace(name)) for name in names]
         for name, address, other in ((near, NEAR, "left"), (far, FAR, "right")):
             ip("-n", name, *f"link add wire type veth peer name {other} netns {middle}".split())
             ip("-n", name, "address", "add", f"{address}/24", "dev", "wire")
@@ -43,9 +33,6 @@ def way():
             assert relay.stdout.readline() == "ready\n"
             yield near, far
             relay.stdin.close()
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 
+from common.ports import free_port
+
 LIMIT_S = 60
-
-
-def free_port() -> int:
-    """One that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Prometheus:

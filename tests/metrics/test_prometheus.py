@@ -6,17 +6,16 @@ import bisect
 import concurrent.futures
 import contextlib
 import math
-import os
-import pathlib
 import re
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 
 import pytest
-from conftest import HERE
+from common.cgroup import Cgroup, throttled_ns
+from common.ports import any_ports
+from common.services import ask, serving
 from prometheus import running
 
 # A histogram, and the rows it is of.
@@ -47,72 +46,17 @@ class Watched:
         return sorted(int(row["ns"]) for row in found)
 
 
-class Cgroup:
-    """A cgroup with a CPU quota of a tenth of a CPU, v1 or v2."""
-
-    def __init__(self):
-        name = f"underspan-metrics-{os.getpid()}"
-        self.path = f"/{name}"
-        root = pathlib.Path("/sys/fs/cgroup")
-        self.v2 = (root / "cgroup.controllers").exists()
-        self.folder = (root if self.v2 else root / "cpu") / name
-
-    def __enter__(self):
-        if self.v2:
-            (self.folder.parent / "cgroup.subtree_control").write_text("+cpu")
-        self.folder.mkdir()
-        if self.v2:
-            (self.folder / "cpu.max").write_text("10000 100000")
-        else:
-            (self.folder / "cpu.cfs_period_us").write_text("100000")
-            (self.folder / "cpu.cfs_quota_us").write_text("10000")
-        return self
-
-    def __exit__(self, *_):
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                self.folder.rmdir()
-                return
-            time.sleep(0.05)
-
-    def add(self, pid: int) -> None:
-        (self.folder / "cgroup.procs").write_text(str(pid))
-
-    def throttled_s(self) -> float:
-        """As the kernel says."""
-        said = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
-        return int(said["throttled_usec"]) / 1e6 if self.v2 else int(said["throttled_time"]) / 1e9
-
-
-@contextlib.contextmanager
-def service():
-    process = subprocess.Popen(
-        [sys.executable, HERE / "service.py"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process.pid, int(process.stdout.readline().split()[1])
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 def ask_for_everything(port: int) -> None:
     """Requests that last and wait, for known reasons and spread over orders of magnitude."""
-
-    def get(path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
-            answer.read()
-
     with socket.create_server(("127.0.0.1", 0)) as peer, concurrent.futures.ThreadPoolExecutor(
         4
     ) as pool:
-        paths = [f"sleep/{2 ** (number % 8)}" for number in range(80)]
-        paths += ["collect"] * 12
-        paths += [f"connect/{peer.getsockname()[1]}"] * 20
-        list(pool.map(get, paths))
+        paths = [f"/sleep/{2 ** (number % 8)}" for number in range(80)]
+        paths += ["/collect"] * 12
+        paths += [f"/connect/{peer.getsockname()[1]}"] * 20
+        list(pool.map(ask, [port] * len(paths), paths))
         # Several at once hold the GIL in turn.
-        list(pool.map(get, ["spin/60"] * 12))
+        list(pool.map(ask, [port] * 12, ["/spin/60"] * 12))
 
 
 def packets_over_ipv6() -> None:
@@ -133,26 +77,13 @@ def watched(underspan, tmp_path_factory):
     """All of it, once."""
     folder = tmp_path_factory.mktemp("metrics")
     data = folder / "data"
-    nobodys = "127.0.0.1:0"
-    options = [
-        "--metrics",
-        nobodys,
-        "--api",
-        nobodys,
-        "--otlp-grpc",
-        nobodys,
-        "--otlp-http",
-        nobodys,
-    ]
+    options = ["--netstack", "--keep-root", "--data", data, "--metrics", "127.0.0.1:0", *any_ports()]
     with contextlib.ExitStack() as stack:
-        cgroup = stack.enter_context(Cgroup())
-        pid, port = stack.enter_context(service())
+        cgroup = stack.enter_context(Cgroup("metrics"))
+        cgroup.limit(0.1)
+        pid, port = stack.enter_context(serving("waiting.py"))
         cgroup.add(pid)
-        going = stack.enter_context(
-            underspan.going(
-                "up", "--netstack", "--pid", pid, "--data", data, "--store-port", "0", "--keep-root", *options
-            )
-        )
+        going = stack.enter_context(underspan.going("up", "--pid", pid, *options))
         agent = re.search(r"http://([\d.:]+)/metrics", going.wait_for("metrics at"))[1]
         server = re.search(r"http://([\d.:]+)", going.wait_for("API at"))[1]
         going.wait_for("watching;")
@@ -279,7 +210,7 @@ def test_counters_are_the_rows_of_the_store(watched):
 
 
 def test_the_quota_held_it_back_for_as_long_as_the_kernel_says(watched):
-    kernels = watched.cgroup.throttled_s()
+    kernels = throttled_ns(watched.cgroup.cpu_stat) / 1e9
     assert kernels > 0.2, "it held the GIL for more than its quota"
     name = "container_cpu_cfs_throttled_seconds_total"
     said = watched.natives.value(f'{name}{{job="agent",id="{watched.cgroup.path}"}}')

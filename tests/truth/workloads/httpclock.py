@@ -1,5 +1,7 @@
 """Both ends of one HTTP request, with their clocks. The client runs in a process of its own."""
 
+import atexit
+import os
 import queue
 import socket
 import tempfile
@@ -15,7 +17,9 @@ def listen(family=socket.AF_INET, backlog=128):
     """A listening socket on loopback, or on a fresh path."""
     listener = socket.socket(family)
     if family == socket.AF_UNIX:
-        listener.bind(tempfile.mktemp(prefix="truth-http-"))
+        path = tempfile.mktemp(prefix="truth-http-")
+        listener.bind(path)
+        atexit.register(os.unlink, path)
     else:
         listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
     listener.listen(backlog)

@@ -66,7 +66,8 @@ def event_with_timeout():
 
 
 def file_lock():
-    path = tempfile.mktemp(prefix="truth-flock-")
+    named = tempfile.NamedTemporaryFile(prefix="truth-flock-")
+    path = named.name
 
     def hold():
         with open(path, "w") as file:
@@ -84,6 +85,7 @@ def file_lock():
     child = Child(hold)
     run(Thread("waiter", wait))
     child.result()
+    named.close()
 
 
 thread_lock(threading.Lock())

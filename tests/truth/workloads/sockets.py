@@ -1,5 +1,6 @@
 """Outgoing sockets: a peer that answers late, one that does not read, one that cannot accept."""
 
+import os
 import socket
 import tempfile
 import time
@@ -123,6 +124,7 @@ def full_unix_backlog():
 
     run(Thread("client", connect))
     server.result()
+    os.unlink(path)
 
 
 slow_answer("recv, blocking", None)

@@ -1,13 +1,14 @@
-"""What the front service talks to: a peer that is slow, one that accepts late, one that reads late.
+"""What the front service of tests/joined talks to: a peer that is slow, one that accepts late, one that reads late.
 
 Says `{"http": PORT, "late": PORT, "reader": PORT}` when it listens.
 """
 
-import http.server
 import json
 import socket
 import threading
 import time
+
+import answering
 
 SLOW_S = 0.4
 ACCEPT_AFTER_S = 0.4
@@ -24,21 +25,12 @@ reader.listen()
 fillers = []
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
+class Handler(answering.Handler):
+    def act(self):
         if self.path == "/slow":
             time.sleep(SLOW_S)
         if self.path == "/fill":
             fill()
-        self.send_response(200)
-        self.send_header("Content-Length", "3")
-        self.end_headers()
-        self.wfile.write(b"ok\n")
-
-    def log_message(self, *_):
-        pass
 
 
 def fill():
@@ -67,7 +59,7 @@ def read_late():
 
 
 def main():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = answering.listen(Handler)
     threading.Thread(target=read_late, name="reads-late", daemon=True).start()
     ports = {"http": server.server_port, "late": late.getsockname()[1], "reader": reader.getsockname()[1]}
     print(json.dumps(ports), flush=True)

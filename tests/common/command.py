@@ -7,15 +7,15 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+from common.services import port_in
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOBODY = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]
 # Whatever it is, it has been said by then. Generous: other work may keep the machine busy.
 LIMIT_S = 60
@@ -95,11 +95,41 @@ class Underspan:
         finally:
             going.end()
 
+    @contextlib.contextmanager
+    def serving(self, data, store_port: int = 0):
+        """Runs a server on a folder beside the test, and yields it when its store answers."""
+        words = ["--no-otlp", "--api", "127.0.0.1:0", "--store-port", store_port]
+        with self.going("server", "--data", data, *words) as going:
+            going.wait_for("API at")
+            endpoint = json.loads((data / "endpoint.json").read_text())
+            yield Serving(going, endpoint["url"], endpoint["pid"], (data / "token").read_text().strip())
+
     def sql(self, data, query: str, *words) -> list[dict]:
         """The rows of a query."""
         said = self("sql", query, "--json", "--data", data, *words)
         assert said.status == 0, said
         return said.rows()
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server that runs beside the test."""
+
+    going: Going
+    # Of its store: `http://HOST:PORT`, the process, and what opens it.
+    address: str
+    host_pid: int
+    token: str
+
+    @property
+    def port(self) -> int:
+        """Of its store."""
+        return int(self.address.rpartition(":")[2])
+
+    def url(self, user: str | None = None) -> str:
+        """Of its store, for who has its token, or for `USER:PASSWORD@`."""
+        user = f"default:{self.token}@" if user is None else user
+        return self.address.replace("http://", f"http://{user}") + "/default"
 
 
 class Going:
@@ -140,6 +170,10 @@ class Going:
             time.sleep(0.05)
         raise AssertionError(f"no {text!r} after {limit} s: {self.err}")
 
+    def service_port(self) -> int:
+        """Where a service of tests/services listens that is its command, as soon as it does."""
+        return port_in(self.wait_for("port ", out_only=True))
+
     def send(self, number: int) -> None:
         """Sends a signal."""
         self.process.send_signal(number)
@@ -173,31 +207,3 @@ def until(what: str, check, limit: float = LIMIT_S):
             return found
         assert time.monotonic() < deadline, f"not within {limit} s: {what}"
         time.sleep(0.2)
-
-
-@contextlib.contextmanager
-def occupied_port():
-    """A port on which somebody else listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
-def closed_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def any_ports() -> list[str]:
-    """Options of `up` and `server` for ports that nobody has."""
-    where = "127.0.0.1:0"
-    return ["--api", where, "--otlp-grpc", where, "--otlp-http", where, "--store-port", "0"]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -6,7 +6,6 @@ threads.
 """
 
 import argparse
-import http.server
 import os
 import signal
 import sys
@@ -14,11 +13,11 @@ import threading
 import time
 import urllib.request
 
+import answering
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
+class Handler(answering.Handler):
+    def act(self):
         if self.path.startswith("/slow"):
             time.sleep(0.5)
         if self.path.startswith("/die"):
@@ -29,13 +28,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             os.execv("/bin/sleep", ["sleep", "2"])
         if self.path.startswith("/flood"):
             flood(int(self.path.rpartition("/")[2]))
-        self.send_response(200)
-        self.send_header("Content-Length", "3")
-        self.end_headers()
-        self.wfile.write(b"ok\n")
-
-    def log_message(self, *_):
-        pass
 
 
 def flood(count):
@@ -55,8 +47,8 @@ def main():
     parser.add_argument("--requests", type=int, help="ask for so many, then end")
     parser.add_argument("--every", type=float, default=0.02, help="seconds between them")
     args = parser.parse_args()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    print("port", server.server_port, flush=True)
+    server = answering.listen(Handler)
+    answering.say_port(server)
     if args.requests is None:
         server.serve_forever()
     threading.Thread(target=server.serve_forever, daemon=True).start()

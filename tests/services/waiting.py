@@ -5,15 +5,14 @@ Says `port N` when it listens. `/sleep/MS` answers after so long, `/collect` col
 """
 
 import gc
-import http.server
 import socket
 import time
 
+import answering
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
+class Handler(answering.Handler):
+    def act(self):
         _, what, *rest = self.path.split("/")
         number = int(rest[0]) if rest else 0
         if what == "sleep":
@@ -30,17 +29,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 pass
         elif what == "connect":
             socket.create_connection(("127.0.0.1", number)).close()
-        self.send_response(200)
-        self.send_header("Content-Length", "3")
+
+    def end_headers(self):
+        # One request a connection, so that each was accepted.
         self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(b"ok\n")
-        self.close_connection = True
-
-    def log_message(self, *_):
-        pass
+        super().end_headers()
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print("port", server.server_port, flush=True)
-server.serve_forever()
+def main():
+    server = answering.listen(Handler)
+    answering.say_port(server)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,9 @@
 Says `port N` when it listens, and answers every other path at once.
 """
 
-import http.server
 import threading
+
+import answering
 
 lock = threading.Lock()
 over = threading.Event()
@@ -20,27 +21,18 @@ def need_the_lock():
         pass
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
+class Handler(answering.Handler):
+    def act(self):
         if self.path == "/hang":
             need_the_lock()
         if self.path == "/over":
             over.set()
-        self.send_response(200)
-        self.send_header("Content-Length", "3")
-        self.end_headers()
-        self.wfile.write(b"ok\n")
-
-    def log_message(self, *_):
-        pass
 
 
 def main():
     threading.Thread(target=keep, name="keeper").start()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    print("port", server.server_port, flush=True)
+    server = answering.listen(Handler)
+    answering.say_port(server)
     server.serve_forever()
 
 
