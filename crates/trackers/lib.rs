@@ -42,8 +42,8 @@ pub use record::{
 };
 pub use rows::Rows;
 pub use session::{
-    Error, GcTarget, LostCount, OFF_CPU_PERIOD, ON_CPU_HZ, OngoingStacks, Options, ProbedBinary,
-    Session, UnwindStats,
+    Error, GcTarget, IDLE_PERIODS, LostCount, OFF_CPU_PERIOD, ON_CPU_HZ, OngoingStacks, Options,
+    ProbedBinary, Session, UnwindStats,
 };
 
 use underspan_store::Component;

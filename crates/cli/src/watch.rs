@@ -53,7 +53,8 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "DURATION", default_value = "1ms")]
     #[arg(value_parser = humantime::parse_duration)]
     pub(crate) wait_threshold: Duration,
-    /// Waiting time per sample of where threads wait; every wait this long has its stack; 0s takes none
+    /// Waiting time per sample of where threads wait, but for requests: of that, ten times as much. Every
+    /// wait this long has its stack; 0s takes none
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = off_cpu_period)]
     pub(crate) off_cpu_period: Duration,
     /// See where a wait stands that has gone on for this long; 0s never does

@@ -75,6 +75,9 @@ pub struct Sample {
     pub duration_ns: u64,
     /// How many nanoseconds it stands for.
     pub weight_ns: u64,
+    /// By how many nanoseconds chance moves `weight_ns`, as a standard deviation: of rows that stand
+    /// for more than their own time, the root of the sum of squares. 0: it is exact, or nobody knows.
+    pub unsure_ns: u64,
     /// How many samples it is the sum of.
     pub count: u64,
     /// What the thread did.

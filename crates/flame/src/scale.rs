@@ -2,7 +2,8 @@
 //!
 //! Samples are an estimate; the ledger is not. For every thread and state both have a sum. Where
 //! they differ by no more than chance makes them differ, the samples' weights are scaled so that
-//! they sum to the ledger's. Where the ledger has more than that, samples are missing for a reason
+//! they sum to the ledger's: those most that chance moves most, such as the coarse ones of waits for a
+//! request, so that what is known well stays as it is. Where the ledger has more than that, samples are missing for a reason
 //! (a wait that still goes on, events that were lost): stretching the others would put that time
 //! into code where it was not spent. Where it is known where a wait that goes on stands, the time is
 //! there, as far as that wait can account for it; the rest becomes a sample of its own, `not sampled`. Where the
@@ -103,7 +104,8 @@ pub fn scale(
         let count = indices.iter().fold(0, |sum: u64, i| sum.saturating_add(samples[*i].count));
         // What a wait that goes on accounts for is not for the others to make up.
         let known = ongoing.most(thread, *state).min(total.saturating_sub(sampled));
-        let target = target(sampled, total - known, count);
+        let variance = indices.iter().map(|i| variance(&samples[*i])).sum();
+        let target = target(sampled, total - known, count, variance);
         spread(samples, indices, sampled, target);
         let factor = target as f64 / sampled as f64;
         let (least, greatest) = factors.unwrap_or((factor, factor));
@@ -135,16 +137,42 @@ pub fn scale(
 /// What the samples of a cell are to sum to.
 ///
 /// A cell's sum comes out of draws that each weigh up to a period, so chance moves it by about a
-/// period times the root of their number. Four times that, and a period for the edges, is chance;
-/// more is a cause.
-fn target(sampled: u64, total: u64, samples: u64) -> u64 {
-    let chance = PERIOD_NS as f64 * (4.0 * (samples as f64).sqrt() + 1.0);
+/// period times the root of their number, or by as much as they say themselves. Four times that, and a
+/// period for the edges, is chance; more is a cause.
+fn target(sampled: u64, total: u64, samples: u64, variance: f64) -> u64 {
+    let period = PERIOD_NS as f64;
+    let chance = 4.0 * (period * (samples as f64).sqrt()).max(variance.sqrt()) + period;
     if total > sampled && (total - sampled) as f64 > chance { sampled } else { total }
 }
 
-/// Scales so that the sum is `target` to the nanosecond: each sample gets what the scaled sum grows
-/// by at it.
+fn variance(sample: &Sample) -> f64 {
+    (sample.unsure_ns as f64).powi(2)
+}
+
+/// Changes the weights so that their sum is `target` to the nanosecond.
 fn spread(samples: &mut [Sample], indices: &[usize], sampled: u64, target: u64) {
+    let change = target as f64 - sampled as f64;
+    let variance = |samples: &[Sample], index: &usize| variance(&samples[*index]);
+    let total: f64 = indices.iter().map(|index| variance(samples, index)).sum();
+    let stays_positive = |index: &usize| {
+        samples[*index].weight_ns as f64 + change * variance(samples, index) / total >= 1.0
+    };
+    if total == 0.0 || !indices.iter().all(stays_positive) {
+        return multiply(samples, indices, sampled, target);
+    }
+    // What the sum of changes grows by at each, so that they sum to the whole of it.
+    let (mut before, mut given) = (0.0, 0_i64);
+    for index in indices {
+        before += variance(samples, index);
+        let until = (change * (before / total)) as i64;
+        let sample = &mut samples[*index];
+        sample.weight_ns = sample.weight_ns.saturating_add_signed(until - given);
+        given = until;
+    }
+}
+
+/// All by the same factor: each sample gets what the scaled sum grows by at it.
+fn multiply(samples: &mut [Sample], indices: &[usize], sampled: u64, target: u64) {
     let (mut before, mut given) = (0_u128, 0_u64);
     for index in indices {
         let sample = &mut samples[*index];
@@ -219,6 +247,7 @@ fn add_missing(
             start_time,
             duration_ns: missing,
             weight_ns: missing,
+            unsure_ns: 0,
             count: 0,
             state: *state,
             wait: None,

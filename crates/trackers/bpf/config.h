@@ -12,6 +12,7 @@ struct config {
 	__u64 wait_threshold_ns; /* waits at least this long get a row of their own */
 	__u64 gc_threshold_ns;	 /* so do collections */
 	__u64 off_cpu_period_ns; /* waiting time per sample, at most 1 s; 0: no samples */
+	__u64 idle_period_ns;	 /* the same of waits for a request, at most 1 s */
 	__u64 loop_threshold_ns; /* and iterations of event loops */
 	__u64 tick_ns;		 /* the kernel's: its jiffies */
 	__s64 preempt_count_from_rq; /* see interrupt.h; 0: not known */

@@ -63,12 +63,16 @@ struct weights {
 	__u64 state, gc, ready;
 };
 
+/* Short stretches of a state, strung together, and where on the string the next sample lies. */
+struct stretches {
+	__s32 carried; /* since the string's present period began */
+	__s32 point;   /* in that period; 0: none chosen yet */
+};
+
 /* What of a thread's waiting becomes a sample (offcpu/sample.bpf.c). */
 struct sampling {
-	struct {
-		__s32 carried; /* short stretches since the present period of the string began */
-		__s32 point;   /* where in it the next sample lies; 0: none chosen yet */
-	} of[STATES];
+	struct stretches of[STATES];
+	struct stretches idle[STATES];
 	struct weights weights; /* of the newest sample */
 	__u64 sequence;		/* its number, 0: there was none */
 	__u64 due;	/* of the oldest sample that has no stack in user mode yet, 0: all have */
@@ -102,7 +106,7 @@ struct thread {
 	__u8 state;	     /* what time is charged to now */
 	__u8 collecting;     /* it is collecting garbage */
 	__u8 loop_kind;	     /* it asks for events: enum loop_kind + 1, 0: it does not */
-	__u8 _pad[1];
+	__u8 serves;	     /* it has accepted a connection, or read a request */
 	__u32 open_requests; /* read, and nothing sent yet */
 	struct wait wait;
 	__u64 ns[STATES]; /* the ledger */

@@ -23,6 +23,17 @@ int gil_needs_stack(__u32 tid);
 /* The thread's wait for the GIL is over. */
 int sample_gil_wait(__u32 tid);
 
+/*
+ * Whether the thread, which serves requests and has none now, is in a state in which it waits for one. It may
+ * wait for something else, such as a lock after its answer: looked at more coarsely, that has its share as well.
+ */
+static __always_inline bool waits_for_request(const struct thread *t, __u64 state)
+{
+	const __u32 states = 1U << STATE_POLL_WAIT | 1U << STATE_NET_READ | 1U << STATE_LOCK_WAIT;
+
+	return t->serves && !t->open_requests && states >> (state & 31) & 1;
+}
+
 /* The newest sample's number. They begin at a time, so that none repeats one of an earlier thread with
  * this tid. */
 static __always_inline __u64 next_sequence(const struct sampling *s, __u64 born)
@@ -128,7 +139,7 @@ static __always_inline void tell_waker(const struct thread *sleeper, __u64 now)
 		if (g->sequence)
 			sequence = g->sequence;
 	}
-	if (asleep < config.off_cpu_period_ns)
+	if (asleep < (waits_for_request(sleeper, w->state) ? config.idle_period_ns : config.off_cpu_period_ns))
 		return;
 	waker = bpf_map_lookup_elem(&threads, &w->waker_tid);
 	if (waker)

@@ -7,6 +7,9 @@
  * the stretch that holds it is a sample and stands for a whole period. So every nanosecond has the same
  * chance, nothing is lost between samples, and the work follows time waited, not switches.
  *
+ * Waits for a request, of threads that serve some, are strung together on their own, and their period is
+ * longer: nearly all of such a thread's waiting is that, and it says the same each time.
+ *
  * Where in its period the point lies is the sequence of multiples of the golden ratio: evenly spread,
  * and in step with nothing that a program does. Each state has a sequence of its own: of one that others
  * take numbers from, what is left is spread no better than by chance.
@@ -18,22 +21,21 @@
 #define GOLDEN 0x9e3779b9 /* (sqrt(5) - 1) / 2, of 2^32 */
 
 /* The point after this one: 1 … period. */
-static __always_inline __s32 next_point(__s32 point)
+static __always_inline __s32 next_point(__s32 point, __u64 period)
 {
-	__u32 period = config.off_cpu_period_ns;
-	__u32 next = point + (__u32)(config.off_cpu_period_ns * GOLDEN >> 32);
+	__u32 next = point + (__u32)(period * GOLDEN >> 32);
 
 	return next > period ? next - period : next;
 }
 
 /* Another one for each thread and state. */
-static __always_inline __s32 first_point(struct sampling *s, __u64 state, __u32 tid)
+static __always_inline __s32 first_point(struct stretches *s, __u64 state, __u32 tid, __u64 period)
 {
 	__u32 phase = (tid + state * STATES) * GOLDEN;
 
-	if (!s->of[state].point)
-		s->of[state].point = 1 + (phase * config.off_cpu_period_ns >> 32);
-	return s->of[state].point;
+	if (!s->point)
+		s->point = 1 + (phase * period >> 32);
+	return s->point;
 }
 
 /*
@@ -42,38 +44,44 @@ static __always_inline __s32 first_point(struct sampling *s, __u64 state, __u32 
  */
 static __always_inline __u64 sample_weight(struct thread *t, __u64 state, __u64 ns)
 {
-	struct sampling *s = &t->sampling;
-	__u64 weight = 0;
+	bool idle = waits_for_request(t, state);
+	__u64 period = idle ? config.idle_period_ns : config.off_cpu_period_ns, weight = 0;
+	struct stretches *s;
 	__s32 carried;
 
-	if (ns >= config.off_cpu_period_ns)
+	if (ns >= period)
 		return ns;
 	barrier_var(state);
 	if (state >= STATES)
 		return 0;
-	carried = s->of[state].carried + (__s32)ns;
-	if (carried >= s->of[state].point) {
-		first_point(s, state, t->tid);
+	s = idle ? &t->sampling.idle[state] : &t->sampling.of[state];
+	carried = s->carried + (__s32)ns;
+	if (carried >= s->point) {
+		first_point(s, state, t->tid, period);
 		/* A stretch shorter than the period holds two points at the most. */
-		for (int i = 0; i < 2 && carried >= s->of[state].point; i++) {
-			weight += config.off_cpu_period_ns;
-			carried -= (__s32)config.off_cpu_period_ns;
-			s->of[state].point = next_point(s->of[state].point);
+		for (int i = 0; i < 2 && carried >= s->point; i++) {
+			weight += period;
+			carried -= (__s32)period;
+			s->point = next_point(s->point, period);
 		}
 	}
-	s->of[state].carried = carried;
+	s->carried = carried;
 	return weight;
 }
 
-/* Whether sample_weight() would not be 0. */
+/* Whether sample_weight() would not be 0, of a state that is no wait for a request. */
 static __always_inline bool would_sample(struct thread *t, __u64 state, __u64 ns)
 {
-	struct sampling *s = &t->sampling;
+	__u64 period = config.off_cpu_period_ns;
+	struct stretches *s;
 
-	if (ns >= config.off_cpu_period_ns)
+	if (ns >= period)
 		return true;
 	barrier_var(state);
-	return state < STATES && s->of[state].carried + (__s32)ns >= first_point(s, state, t->tid);
+	if (state >= STATES)
+		return false;
+	s = &t->sampling.of[state];
+	return s->carried + (__s32)ns >= first_point(s, state, t->tid, period);
 }
 
 static __always_inline void fill_off_cpu_peer(struct off_cpu_event *e, struct sock *sk)

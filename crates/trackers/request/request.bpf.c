@@ -144,6 +144,7 @@ static __always_inline void begin_request(struct conn *c, struct sock *sk, struc
 	if (t->open_requests)
 		t->shared_at = now;
 	t->open_requests++;
+	t->serves = 1;
 	tell_read(c, sk, t, bytes, now);
 }
 
@@ -347,6 +348,7 @@ int BPF_PROG(request_sendpage_unix, struct socket *socket, void *page, int offse
 static __always_inline void note_accept(struct task_struct *task, struct file *file)
 {
 	struct accepted a = { .tgid = task->tgid, .tid = task->pid };
+	struct thread *t;
 	__u64 sk;
 
 	if (!bpf_map_lookup_elem(&processes, &a.tgid))
@@ -357,6 +359,9 @@ static __always_inline void note_accept(struct task_struct *task, struct file *f
 	a.time = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&accepted, &sk, &a, BPF_ANY))
 		count_lost(TRACKER_REQUEST, LOST_MAP_FULL);
+	t = bpf_map_lookup_elem(&threads, &a.tid);
+	if (t)
+		t->serves = 1;
 	tcp_accepted(sk, task, a.time);
 }
 

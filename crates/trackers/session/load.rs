@@ -12,8 +12,8 @@ use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut,
 };
 
-use super::Options;
 use super::error::{Doing as _, Error, Result};
+use super::{IDLE_PERIODS, Options};
 use crate::record::{self, config};
 use crate::{ALL, Attach, HookStatus, Program, Tracker, preempt, refusal};
 
@@ -161,11 +161,14 @@ fn configure(open: &mut OpenObject, options: &Options, btf: &Btf<'_>) -> Result<
              one who ended a wait"
         );
     }
+    let longest = Duration::from_secs(1);
+    let period = |times| (options.off_cpu_period * times).min(longest).as_nanos() as u64;
     let value = config {
         wait_threshold_ns: options.wait_threshold.as_nanos() as u64,
         gc_threshold_ns: options.gc_threshold.as_nanos() as u64,
         loop_threshold_ns: options.loop_threshold.as_nanos() as u64,
-        off_cpu_period_ns: options.off_cpu_period.min(Duration::from_secs(1)).as_nanos() as u64,
+        off_cpu_period_ns: period(1),
+        idle_period_ns: period(IDLE_PERIODS),
         tick_ns: tick_ns(),
         preempt_count_from_rq: preempt_count.unwrap_or(0),
         discover: u8::from(options.discover),

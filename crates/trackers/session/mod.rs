@@ -69,6 +69,10 @@ pub const ON_CPU_HZ: u32 = 99;
 /// Of each thread that waits, at most a hundred samples a second and kind of wait.
 pub const OFF_CPU_PERIOD: Duration = Duration::from_millis(10);
 
+/// So many periods of waiting for a request are worth a sample: a service's threads do little else,
+/// and where they do it is known.
+pub const IDLE_PERIODS: u32 = 10;
+
 impl Default for Options {
     fn default() -> Self {
         Options {

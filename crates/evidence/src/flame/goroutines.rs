@@ -57,6 +57,7 @@ pub(super) async fn goroutines(
             start_time: row.start_time,
             duration_ns: row.weight / row.samples.max(1),
             weight_ns: row.weight,
+            unsure_ns: 0,
             count: row.samples,
             state: state(&row.status, reason),
             wait: Some(Arc::from(reason.as_str())),

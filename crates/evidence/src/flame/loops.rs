@@ -57,6 +57,7 @@ pub(super) async fn stalls(
                 start_time: row.start_time,
                 duration_ns: row.duration,
                 weight_ns,
+                unsure_ns: 0,
                 count: row.stalls,
                 state,
                 wait: None,

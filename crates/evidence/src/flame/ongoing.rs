@@ -156,6 +156,7 @@ async fn select(
             start_time: row.start,
             duration_ns: end.saturating_sub(row.start),
             weight_ns: 0,
+            unsure_ns: 0,
             count: 1,
             state: row.state,
             wait: None,

@@ -62,6 +62,16 @@ impl Table {
         }
     }
 
+    /// The square of that by which chance moves it: where it stands for more than its own time.
+    fn variance(self) -> &'static str {
+        match self {
+            Table::OffCpu => {
+                "toFloat64(t.weight_ns) * greatest(0, toFloat64(t.weight_ns) - t.duration_ns)"
+            }
+            _ => "0",
+        }
+    }
+
     /// The part of a row that lies between `since` and `until`. A look at a running thread is a
     /// moment: it is in there or not.
     pub(super) fn share(self) -> &'static str {
@@ -237,6 +247,7 @@ struct Row {
     start_time: u64,
     duration: u64,
     weight: u64,
+    unsure: u64,
     samples: u64,
     cycles: Option<u64>,
     instructions: Option<u64>,
@@ -269,6 +280,7 @@ pub(super) async fn samples(
             start_time: row.start_time,
             duration_ns: row.duration,
             weight_ns: row.weight,
+            unsure_ns: row.unsure,
             count: row.samples,
             state: row.state,
             wait: None,
@@ -304,6 +316,7 @@ fn select<'a>(
     let states: Vec<_> = kind.states().map(|state| format!("'{}'", state.name())).collect();
     let in_request = if table == Table::OffCpu { "t.in_request" } else { "1" };
     let weight = format!("{} * {}", table.weight(), table.share());
+    let variance = format!("{} * {}", table.variance(), table.share());
     let start = "toUInt64(greatest(0, toUnixTimestamp64Nano(t.start_time)))";
     let counter = |name: &str| match (table, grain) {
         (Table::OnCpu, Grain::Summed) => format!("sum(t.{name}) AS {name}"),
@@ -320,14 +333,15 @@ fn select<'a>(
             format!(
                 "{key}, any(t.thread) AS thread, min({start}) AS start_time, \
                  max(t.duration_ns) AS duration, toUInt64(round(greatest(0, sum({weight})))) AS weight, \
-                 count() AS samples, {counters}"
+                 toUInt64(round(sqrt(greatest(0, sum({variance}))))) AS unsure, count() AS samples, {counters}"
             ),
             "GROUP BY host, pid, tid, state, stack_id, in_request",
         ),
         Grain::Single => (
             format!(
                 "{key}, t.thread AS thread, {start} AS start_time, t.duration_ns AS duration, \
-                 toUInt64(round(greatest(0, {weight}))) AS weight, 1 AS samples, {counters}"
+                 toUInt64(round(greatest(0, {weight}))) AS weight, \
+                 toUInt64(round(sqrt(greatest(0, {variance})))) AS unsure, 1 AS samples, {counters}"
             ),
             "",
         ),

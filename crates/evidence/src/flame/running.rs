@@ -106,6 +106,7 @@ mod tests {
             start_time: 0,
             duration_ns: 0,
             weight_ns,
+            unsure_ns: 0,
             count: 1,
             state: State::Running,
             wait: None,

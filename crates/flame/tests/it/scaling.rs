@@ -48,6 +48,33 @@ fn one_cell(weights: &[u64], state: State, total: u64) -> (Vec<Sample>, underspa
     (samples, scaling)
 }
 
+/// Of a worker: a second of waiting for a lock in its requests, and eight of waiting for one.
+#[test]
+fn what_is_coarse_makes_up_for_what_chance_left_out() {
+    let worker = thread(7, "worker");
+    let of = |weight, unsure_ns, line: &str| Sample {
+        unsure_ns,
+        ..sample(&worker, 0, weight, State::LockWait, &stack(&[line]))
+    };
+    let queue = || of(8_000, 900 * MS, "python worker thread.py:81");
+    let lock = || of(1_000, 90 * MS, "python export reports.py:88");
+    let scaled = |samples: [Sample; 2], total: u64| {
+        let mut samples = samples.to_vec();
+        let totals = Totals::from([((worker.clone(), State::LockWait), total * MS)]);
+        let scaling = scale(&mut samples, Vec::new(), &totals, story::T0);
+        assert_eq!(scaling.not_sampled_ns, 0);
+        [samples[0].weight_ns, samples[1].weight_ns].map(|ns| ns as f64 / MS as f64)
+    };
+    for (total, error) in [(9_150, 150.0), (8_800, -200.0)] {
+        let [idle, waited] = scaled([queue(), lock()], total);
+        assert!((waited - 1_000.0).abs() < 2.5, "{waited} ms");
+        assert!((idle - 8_000.0 - error).abs() < 2.5, "{idle} ms");
+    }
+    // Far more was sampled than there was: nothing can be taken for exact.
+    let [idle, waited] = scaled([queue(), lock()], 500);
+    assert!((idle / waited - 8.0).abs() < 0.001, "{idle} and {waited} ms");
+}
+
 #[test]
 fn what_chance_left_out_is_spread_over_the_samples() {
     // A hundred looks at a running thread; three more would have been right.

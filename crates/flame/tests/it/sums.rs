@@ -28,12 +28,13 @@ pub(crate) fn samples() -> impl Strategy<Value = Vec<Sample>> {
         1 => Just(Place::NoStack),
         1 => Just(Place::NotSampled),
     ];
-    let sample = (place, 0..17_u8, 0..1_u64 << 40, 1..4_u32, any::<bool>());
-    let sample = sample.prop_map(|(place, state, weight_ns, tid, idle)| Sample {
+    let sample = (place, 0..17_u8, 0..1_u64 << 40, 0..1_u64 << 38, 1..4_u32, any::<bool>());
+    let sample = sample.prop_map(|(place, state, weight_ns, unsure_ns, tid, idle)| Sample {
         thread: story::thread(tid, "worker"),
         start_time: story::T0 + weight_ns,
         duration_ns: weight_ns,
         weight_ns,
+        unsure_ns,
         count: 1,
         state: State::from_index(state).unwrap(),
         wait: None,

@@ -53,6 +53,7 @@ pub fn sample(
         start_time: T0 + at_ms * MS,
         duration_ns: weight_ms * MS,
         weight_ns: weight_ms * MS,
+        unsure_ns: 0,
         count: 1,
         state,
         wait: None,

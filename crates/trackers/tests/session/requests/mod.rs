@@ -6,6 +6,7 @@ use crate::support::Row;
 use crate::watcher::{Watcher, monotonic};
 use crate::workload::Workload;
 
+mod between;
 mod cost;
 mod ends;
 mod older;
