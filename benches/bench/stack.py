@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ NOTES = [
 ]
 CONNECTIONS = 16
 STEADY_SHARE = 0.7
+# What saturates leaves as many requests as connections, which the service still answers.
+DRAINED_S = 1
 NOBODY, AGAIN = "nobody", "again"
 WATCHERS = ("underspan", "stopped", "published")
 NAMES = {
@@ -80,9 +83,11 @@ def run(folder: Path, settings: Settings) -> list[Row]:
 
 
 def saturate(port: int, page: Page, settings: Settings) -> float:
-    """How many requests a second it answers at the most."""
+    """How many requests a second it answers at the most. Nothing of that load is left when it returns."""
     path = page.path.replace("{n}", "7")
-    return workload.wrk(port, path, settings.saturation_s, CONNECTIONS, keep_alive=False)["rate"]
+    rate = workload.wrk(port, path, settings.saturation_s, CONNECTIONS, keep_alive=False)["rate"]
+    time.sleep(DRAINED_S)
+    return rate
 
 
 def paced(folder: Path, port: int, page: Page, rate: float, settings: Settings) -> dict:
