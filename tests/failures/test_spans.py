@@ -60,6 +60,26 @@ def still_works(underspan, data, http) -> None:
     until("the good span is stored", lambda: int(underspan.sql(data, query)[0]["n"]) == 1, 30)
 
 
+def test_spans_are_held_back_until_somebody_reads(underspan, server):
+    data, _, http = server
+
+    def stored(trace):
+        # One read asks for all that come soon after it.
+        time.sleep(0.6)
+        return int(underspan.sql(data, f"SELECT count() AS n FROM otel_traces WHERE TraceId = '{trace}'")[0]["n"])
+
+    still_works(underspan, data, http)  # by now it knows that it will be asked
+    blocks = "SELECT max(max_block_number) AS n FROM system.parts WHERE table = 'otel_traces'"
+    before = int(underspan.sql(data, blocks)[0]["n"])
+    traces = [secrets.token_hex(16) for _ in range(4)]
+    for trace in traces:
+        assert post(http, good(trace)) == 200
+        time.sleep(1.2)  # longer than they would be kept without that
+    assert [stored(trace) for trace in traces] == [1] * 4
+    inserts = int(underspan.sql(data, blocks)[0]["n"]) - before
+    assert 1 <= inserts <= 2, "the one that reading waited for, and one that was due"
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "headers"),
     [

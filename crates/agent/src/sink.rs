@@ -43,7 +43,7 @@ use task::Task;
 pub struct Options {
     /// A batch goes on at this age. Each is an insert, which costs the store some 10 ms.
     pub flush_every: Duration,
-    /// At this age, while whoever reads the store has it asked for first: [`Flusher::will_be_asked`].
+    /// At this age, while whoever reads the store has it asked for first: [`underspan_store::embedded::Holds`].
     pub flush_every_if_asked: Duration,
     /// A batch goes on at this many rows.
     pub batch_rows: u64,

@@ -87,7 +87,10 @@ impl Starter {
     ) -> anyhow::Result<Running> {
         let spool = open_spool(spools, spool_options)?;
         let (sink, collector) = Sink::start(store.client(), spool, store.sink_options());
-        store.write_before_reads(sink.flusher());
+        if let Some(readers) = store.readers("agent") {
+            // Ends with the sink's runtime.
+            tokio::spawn(readers.ask_first(sink.flusher()));
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = oneshot::channel();
         let (done, is_done) = oneshot::channel();

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use underspan_server::{Addresses, Config, Listeners};
-use underspan_store::Store;
 use underspan_store::embedded::DEFAULT_PORT;
 
 use crate::beside::runtime;
 use crate::signals::Signals;
+use crate::store::Opened;
 use crate::watch::{self, TableArgs, progress};
 use crate::{Global, store};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 signals.stopping();
                 progress("stopping");
             };
-            bound.serve(store.client(), stopped, &signals).await
+            bound.serve(&store, stopped, &signals).await
         }
         .await;
         store.close(&signals).await;
@@ -88,13 +88,15 @@ impl Bound {
     /// Takes spans and answers the API until `shutdown`; a signal after that cuts its end short.
     pub(crate) async fn serve(
         self,
-        store: Store,
+        store: &Opened,
         shutdown: impl Future<Output = ()>,
         signals: &Signals,
     ) -> anyhow::Result<()> {
         announce(&self.listeners.addresses());
         let hurry = signals.clone().hurry();
-        underspan_server::run(self.listeners, &self.config, store, shutdown, hurry).await?;
+        let (client, readers) = (store.client(), store.readers("spans"));
+        underspan_server::run(self.listeners, &self.config, client, readers, shutdown, hurry)
+            .await?;
         Ok(())
     }
 }

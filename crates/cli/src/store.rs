@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use underspan_agent::{Flusher, SinkOptions};
-use underspan_store::embedded::{Embedded, EmbeddedError, Options};
+use underspan_agent::SinkOptions;
+use underspan_store::embedded::{Embedded, EmbeddedError, Options, Readers};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
 use crate::Global;
@@ -13,8 +13,6 @@ use crate::watch::{TableArgs, data_folder, progress};
 
 /// Whoever waits for the embedded store's end is told after this long.
 const TOLD_AFTER: Duration = Duration::from_secs(3);
-/// When a store that does not say whether somebody reads is tried again.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Which store the options name. Made before privileges are dropped: they decide the default folder.
 #[derive(Clone, Debug)]
@@ -85,25 +83,10 @@ impl Opened {
         options
     }
 
-    /// Has the agent write what it holds back whenever somebody reads the embedded store. Ends with the
-    /// sink's runtime.
-    pub(crate) fn write_before_reads(&self, mut flusher: Flusher) {
-        let Some(embedded) = &self.embedded else { return };
-        let mut readers = embedded.readers(&format!("agent{}", std::process::id()));
-        tokio::spawn(async move {
-            loop {
-                let asked = readers.next().await;
-                // Else rows go on sooner by themselves.
-                flusher.will_be_asked(asked.is_ok());
-                match asked {
-                    Ok(()) => flusher.flush().await,
-                    Err(error) => {
-                        tracing::debug!("{error}");
-                        tokio::time::sleep(ASK_AGAIN).await;
-                    }
-                }
-            }
-        });
+    /// Those who read the embedded store, for a part of this process that holds rows back from it.
+    pub(crate) fn readers(&self, part: &str) -> Option<Readers> {
+        let name = format!("{part}{}", std::process::id());
+        self.embedded.as_ref().map(|embedded| embedded.readers(&name))
     }
 
     /// Processes that are Underspan's own and never watched.

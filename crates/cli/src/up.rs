@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
                 signals.stopping();
                 progress("stopping");
             };
-            let served = bound.serve(store.client(), stopped, &signals).await;
+            let served = bound.serve(&store, stopped, &signals).await;
             running.stop(&signals).await.and(served)
         }
         .await;

@@ -19,15 +19,19 @@ mod spans;
 
 use std::future::Future;
 
+use tokio::task::JoinSet;
 use underspan_store::Store;
+use underspan_store::embedded::Readers;
 
 pub use config::Config;
 pub use error::Error;
 pub use listeners::{Addresses, Listeners};
 pub use server::Server;
+pub use spans::queue::Flusher;
 pub use spans::sink::{SinkError, SpanSink};
 
-/// Serves a store at `listeners` until `shutdown` completes. `hurry` is for [`Server::with_hurry`].
+/// Serves a store at `listeners` until `shutdown` completes. `hurry` is for [`Server::with_hurry`]; with
+/// `readers`, those of an embedded store, spans are written to it when somebody reads, or later.
 ///
 /// The store's tables must be there: see [`Store::migrate`]. It may go away meanwhile.
 ///
@@ -38,9 +42,15 @@ pub async fn run(
     listeners: Listeners,
     config: &Config,
     store: Store,
+    readers: Option<Readers>,
     shutdown: impl Future<Output = ()>,
     hurry: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let server = Server::on(listeners, config, store.clone())?;
+    // A set, so that it ends with this.
+    let mut asking = JoinSet::new();
+    if let Some(readers) = readers {
+        asking.spawn(readers.ask_first(server.flusher()));
+    }
     server.with_api(store).with_hurry(hurry).serve(shutdown).await
 }

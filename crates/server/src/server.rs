@@ -16,7 +16,7 @@ use underspan_store::Store;
 use crate::listeners::{API, Addresses, Listeners, OTLP_GRPC, OTLP_HTTP};
 use crate::spans::counters::Counters;
 use crate::spans::intake::Intake;
-use crate::spans::queue::{Limits, Queue};
+use crate::spans::queue::{Flusher, Limits, Queue};
 use crate::spans::sink::SpanSink;
 use crate::spans::writer::Writer;
 use crate::{Config, Error, api, otlp};
@@ -38,7 +38,7 @@ pub struct Server<S> {
     sink: Arc<S>,
     api_router: Router,
     addresses: Addresses,
-    limits: Limits,
+    queue: Arc<Queue>,
     ttl_days: u32,
     hurry: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -72,7 +72,10 @@ impl<S: SpanSink> Server<S> {
             addresses,
             sink: Arc::new(sink),
             api_router: Router::new(),
-            limits: Limits { max_spans: config.max_queued_spans, ..Limits::default() },
+            queue: Arc::new(Queue::new(Limits {
+                max_spans: config.max_queued_spans,
+                ..Limits::default()
+            })),
             ttl_days: config.ttl_days,
             hurry: Box::pin(std::future::pending()),
         })
@@ -93,6 +96,11 @@ impl<S: SpanSink> Server<S> {
         self
     }
 
+    /// For whoever reads the store: has queued spans written first.
+    pub fn flusher(&self) -> Flusher {
+        Flusher::new(Arc::clone(&self.queue))
+    }
+
     /// Where it will listen.
     pub fn addresses(&self) -> Addresses {
         self.addresses
@@ -105,7 +113,7 @@ impl<S: SpanSink> Server<S> {
     /// [`Error::Serve`] if a listener fails. Queued spans are flushed first.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let counters = Arc::new(Counters::default());
-        let queue = Arc::new(Queue::new(self.limits));
+        let queue = self.queue;
         let intake =
             Intake { queue: queue.clone(), counters: counters.clone(), ttl_days: self.ttl_days };
         let (set_deadline, deadline) = watch::channel(None);

@@ -20,6 +20,7 @@ use tonic::Code;
 use tonic_types::StatusExt;
 use underspan_server::{Config, Error, Server, SinkError, SpanSink};
 use underspan_store::Batch;
+use underspan_store::embedded::Holds as _;
 
 /// What the stand-in does with the next batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -132,6 +133,33 @@ async fn stopping_writes_what_is_queued() {
     post(&server, PROTOBUF, None, request(3).encode_to_vec()).await;
     server.stop().await;
     assert_eq!(store.spans(), 3);
+}
+
+#[tokio::test]
+async fn spans_wait_while_nobody_reads_without_asking_for_them() {
+    let store = StandIn::default();
+    let server = Server::bind(&config(), store.clone()).await.unwrap();
+    let mut flusher = server.flusher();
+    let server = Running::serve(server);
+    let send = async || {
+        let answer = post(&server, PROTOBUF, None, request(3).encode_to_vec()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+    };
+    flusher.will_be_asked(true);
+    send().await;
+    // Twice as long as without.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(store.spans(), 0);
+    for _ in 0..2 {
+        // The second time there is nothing to write.
+        tokio::time::timeout(Duration::from_secs(5), flusher.flush()).await.unwrap();
+        assert_eq!(store.spans(), 3);
+    }
+    send().await;
+    flusher.will_be_asked(false);
+    server.wait_for("underspan_spans_written_total", 6).await;
+    assert_eq!(store.spans(), 6);
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 pub use error::EmbeddedError;
 pub use folder::{MODULE as HOST_MODULE, default_folder};
 pub use python::PYTHON_VARIABLE;
-pub use readers::{Readers, ReadersError};
+pub use readers::{Holds, Readers, ReadersError};
 
 use crate::{Endpoint, Store};
 use host::Host;

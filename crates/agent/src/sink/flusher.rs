@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
+use underspan_store::embedded::Holds;
 
 /// Has rows written that wait in a collector for more of their kind.
 #[derive(Clone, Debug)]
@@ -39,22 +40,22 @@ impl Asked {
     }
 }
 
-impl Flusher {
-    /// Returns once all that was collected until now is in the store, or in the spool since the store is
-    /// away; at once when the sink has ended.
-    pub async fn flush(&mut self) {
+impl Holds for Flusher {
+    fn will_be_asked(&self, will_be: bool) {
+        self.asked.will_be.store(will_be, Ordering::Relaxed);
+    }
+
+    /// What cannot be in the store for now is in the spool. At once when the sink has ended.
+    async fn flush(&mut self) {
         let question = self.asked.question.fetch_add(1, Ordering::AcqRel) + 1;
         // An error: nobody is left who would write.
         let _ = self.written.wait_for(|written| *written >= question).await;
     }
+}
 
-    #[cfg(test)]
+#[cfg(test)]
+impl Flusher {
     pub(super) fn asked_for(&self) -> u64 {
         self.asked.question()
-    }
-
-    /// Whether those who read the store have this asked for rows first. Then rows may wait longer.
-    pub fn will_be_asked(&self, will_be: bool) {
-        self.asked.will_be.store(will_be, Ordering::Relaxed);
     }
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use underspan_store::Batch;
+use underspan_store::embedded::Holds as _;
 
 use super::*;
 use crate::losses::Reason;

@@ -3,12 +3,13 @@
 //! A span is acknowledged once it is in here. While the store takes nothing, or when there is no
 //! room, senders are asked to come back: they keep their spans meanwhile.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use underspan_store::Batch;
+use underspan_store::embedded::Holds;
 
 use super::row;
 
@@ -19,6 +20,10 @@ pub(crate) struct Limits {
     pub(crate) batch_spans: u64,
     /// or once its first span has waited this long.
     pub(crate) batch_age: Duration,
+    /// While whoever reads has spans written first, it may wait this long,
+    pub(crate) held_age: Duration,
+    /// and is written once it has this many bytes.
+    pub(crate) held_bytes: usize,
     /// Spans beyond this many are refused,
     pub(crate) max_spans: u64,
     /// and so are bytes of rows beyond this many.
@@ -30,6 +35,8 @@ impl Default for Limits {
         Limits {
             batch_spans: 10_000,
             batch_age: Duration::from_secs(1),
+            held_age: Duration::from_secs(10),
+            held_bytes: 1 << 20,
             max_spans: 100_000,
             max_bytes: 128 << 20,
         }
@@ -63,8 +70,10 @@ impl Refused {
 pub(crate) struct Queue {
     limits: Limits,
     state: Mutex<State>,
-    /// Told when there is more to write, and on closing.
+    /// Told when there is more to write, or sooner, and on closing.
     changed: Notify,
+    /// How many batches are stored, or given up.
+    settled: watch::Sender<u64>,
 }
 
 struct State {
@@ -73,6 +82,12 @@ struct State {
     since: Instant,
     /// Taken by the writer and not yet stored.
     in_flight: u64,
+    /// How many batches the writer has taken.
+    taken: u64,
+    /// Somebody waits for what is pending.
+    wanted: bool,
+    /// Nobody reads without asking for it first.
+    held: bool,
     outage: Option<Outage>,
     closed: bool,
 }
@@ -91,10 +106,14 @@ impl Queue {
             pending: row::empty(),
             since: Instant::now(),
             in_flight: 0,
+            taken: 0,
+            wanted: false,
+            held: false,
             outage: None,
             closed: false,
         };
-        Queue { limits, state: Mutex::new(state), changed: Notify::new() }
+        let settled = watch::Sender::new(0);
+        Queue { limits, state: Mutex::new(state), changed: Notify::new(), settled }
     }
 
     /// Takes all of `batch`, or nothing of it.
@@ -131,16 +150,21 @@ impl Queue {
             // The lock is never held across an await.
             let wait = {
                 let mut state = self.lock();
-                let ripe = state.since + self.limits.batch_age;
-                let full = state.pending.rows >= self.limits.batch_spans;
+                let age = if state.held { self.limits.held_age } else { self.limits.batch_age };
+                let ripe = state.since + age;
+                let full = state.pending.rows >= self.limits.batch_spans
+                    || (state.held && state.pending.bytes.len() >= self.limits.held_bytes);
+                let now = state.wanted || state.closed;
                 if state.pending.is_empty() {
                     if state.closed {
                         return None;
                     }
                     None
-                } else if full || state.closed || Instant::now() >= ripe {
+                } else if full || now || Instant::now() >= ripe {
                     let batch = std::mem::replace(&mut state.pending, row::empty());
                     state.in_flight = batch.rows;
+                    state.taken += 1;
+                    state.wanted = false;
                     return Some(batch);
                 } else {
                     Some(ripe)
@@ -157,7 +181,24 @@ impl Queue {
 
     /// The batch that was taken is gone: stored, or given up.
     pub(crate) fn settled(&self) {
-        self.lock().in_flight = 0;
+        let taken = {
+            let mut state = self.lock();
+            state.in_flight = 0;
+            state.taken
+        };
+        self.settled.send_replace(taken);
+    }
+
+    /// Has what is pending written now, and waits until it is settled.
+    async fn flush(&self) {
+        let last = {
+            let mut state = self.lock();
+            state.wanted = !state.pending.is_empty();
+            state.taken + u64::from(state.wanted)
+        };
+        self.changed.notify_one();
+        // An error: there is no queue any more.
+        let _ = self.settled.subscribe().wait_for(|settled| *settled >= last).await;
     }
 
     /// Refuses senders until `up`, or for `pause` if one is given.
@@ -191,6 +232,26 @@ impl Queue {
     /// A panic elsewhere leaves the state whole: every change to it is a plain assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has queued spans written when somebody is about to read the store.
+pub struct Flusher(Arc<Queue>);
+
+impl Flusher {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Flusher(queue)
+    }
+}
+
+impl Holds for Flusher {
+    fn will_be_asked(&self, will_be: bool) {
+        self.0.lock().held = will_be;
+        self.0.changed.notify_one();
+    }
+
+    async fn flush(&mut self) {
+        self.0.flush().await;
     }
 }
 

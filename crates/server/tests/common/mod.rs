@@ -30,7 +30,10 @@ pub fn config() -> Config {
 
 impl Running {
     pub async fn start(config: Config, sink: impl SpanSink) -> Self {
-        let server = Server::bind(&config, sink).await.unwrap();
+        Running::serve(Server::bind(&config, sink).await.unwrap())
+    }
+
+    pub fn serve(server: Server<impl SpanSink>) -> Self {
         let addresses = server.addresses();
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.serve(async {

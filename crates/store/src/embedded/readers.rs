@@ -3,6 +3,7 @@
 //! Who reads waits for a moment until its writers have written what they held back; the protocol is in
 //! `python/underspan/store/README.md`.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use crate::Endpoint;
 
 /// The host answers within 20 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// When a store that does not say whether somebody reads is tried again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Its answer is much shorter.
 const ANSWER_BYTES: usize = 1 << 10;
 
@@ -30,6 +33,15 @@ pub enum ReadersError {
     /// It is away, or it said something else.
     #[error("the store does not say whether somebody reads: {0}")]
     NoAnswer(String),
+}
+
+/// Holds rows back, so that inserts are few and large.
+pub trait Holds: Send + 'static {
+    /// Whether those who read the store have this asked for rows first. Then rows may wait longer.
+    fn will_be_asked(&self, will_be: bool);
+
+    /// Returns once all that came until now is in the store, or cannot be for now.
+    fn flush(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// Those who read an embedded store, for one that writes to it.
@@ -50,6 +62,22 @@ impl Readers {
     pub(super) fn new(endpoint: Endpoint, writer: String) -> Self {
         let client = Client::builder(TokioExecutor::new()).build_http();
         Readers { endpoint, client, writer, written: 0 }
+    }
+
+    /// Has everything written whenever somebody reads. Never returns.
+    pub async fn ask_first(mut self, mut holds: impl Holds) {
+        loop {
+            let asked = self.next().await;
+            // Else rows go on sooner by themselves.
+            holds.will_be_asked(asked.is_ok());
+            match asked {
+                Ok(()) => holds.flush().await,
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
     }
 
     /// Says that everything is written that was held back when this last returned, and waits until somebody
