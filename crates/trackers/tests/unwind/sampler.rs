@@ -74,7 +74,17 @@ impl Sampler {
     /// Forgets what was before.
     pub(crate) fn begin(&mut self) {
         self.drain();
+        self.forget();
+    }
+
+    /// Forgets what was taken.
+    pub(crate) fn forget(&mut self) {
         self.rows.clear();
+    }
+
+    /// Takes what there is while a program sleeps on: what is not complete yet may be soon.
+    pub(crate) fn take(&mut self) {
+        self.drain_at(0);
     }
 
     pub(crate) fn drain(&mut self) {
@@ -127,6 +137,15 @@ impl Sampler {
     /// The native stacks of a thread's waits, and how often each was seen. A wait whose end the kernel
     /// did not tell has none (see ledger/README.md); there are no more of them than were counted.
     pub(crate) fn waits(&self, tid: u32) -> HashMap<RawStack, usize> {
+        let (stacks, without) = self.stacks(tid);
+        let lost = self.session.lost().expect("the counters can be read");
+        let untold = lost.iter().filter(|lost| lost.reason == "untold").map(|lost| lost.count);
+        assert!(without <= untold.sum::<u64>(), "{without} samples have no stack");
+        stacks
+    }
+
+    /// The same, and how many have none. What was there before a program began to sleep may have none, too.
+    pub(crate) fn stacks(&self, tid: u32) -> (HashMap<RawStack, usize>, u64) {
         let mut stacks = HashMap::new();
         let wanted = |row: &&Row| row.table == "off_cpu" && row.u64("tid") == u64::from(tid);
         let mut without = 0u64;
@@ -138,9 +157,6 @@ impl Sampler {
                 None => without += 1,
             }
         }
-        let lost = self.session.lost().expect("the counters can be read");
-        let untold = lost.iter().filter(|lost| lost.reason == "untold").map(|lost| lost.count);
-        assert!(without <= untold.sum::<u64>(), "{without} samples have no stack");
-        stacks
+        (stacks, without)
     }
 }

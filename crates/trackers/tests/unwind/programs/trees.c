@@ -6,9 +6,9 @@
  *
  *	TID ADDRESS ADDRESS ...
  *
- * of the sleeping thread (the first address is in the function that sleeps), sleeps SLEEPS times, and
- * says "done". A role in halves is played twice, telling first; then another line is waited for, it says "again",
- * and sleeps. With the variable ASLEEP it sleeps on instead, until it is killed.
+ * of the sleeping thread (the first address is in the function that sleeps), sleeps SLEEPS times (MANY_SLEEPS in a
+ * library), and says "done". A role in halves is played twice, telling first; then another line is waited for, it
+ * says "again", and sleeps. With the variable ASLEEP it sleeps on instead, until it is killed.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -26,10 +26,13 @@
 #include <unistd.h>
 
 #define SLEEPS 100
+/* Of which the first find the library missing. */
+#define MANY_SLEEPS 500
 #define NOINLINE __attribute__((noinline, noclone))
 
 static volatile int sink;
 static bool in_halves, told_half, in_vfork;
+static int sleeps = SLEEPS;
 
 /* Where every tree ends. */
 NOINLINE void tell_and_sleep(void)
@@ -51,7 +54,7 @@ NOINLINE void tell_and_sleep(void)
 	}
 	while (getenv("ASLEEP"))
 		sleep(1000);
-	for (int i = 0; i < SLEEPS; i++) {
+	for (int i = 0; i < sleeps; i++) {
 		if (in_vfork && vfork())
 			continue;
 		nanosleep(&two_ms, NULL);
@@ -235,6 +238,7 @@ NOINLINE void library(const char *path)
 
 	if (!enter)
 		exit(2);
+	sleeps = MANY_SLEEPS;
 	enter(tell_and_sleep);
 	sink++;
 }
