@@ -13,6 +13,7 @@ mod collections;
 mod gil;
 mod lives;
 mod loops;
+mod machine;
 mod off_cpu;
 mod oncpu;
 mod ongoing;

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
-use super::{Asking, HANDLED, MS, check, two_requests};
-use crate::watcher::Watcher;
-use crate::workload::Workload;
+use super::{HANDLED, MS, assert_within, check, two_requests};
+use crate::machine::{Since, SinceOf};
+use crate::watcher::{Watcher, monotonic};
+use crate::workload::{Workload, eventually};
 
 /// As nginx does when its own client has gone: the server's answer cannot be sent.
 #[test]
@@ -18,17 +18,19 @@ fn a_unix_client_that_gives_up_ends_its_request() {
     watcher.watch(workload.pid);
     let path = format!("{}/gives-up-{}", env!("CARGO_TARGET_TMPDIR"), workload.pid);
     workload.ask(&format!("serve-unix {path}"));
+    let begun = SinceOf::now(&workload);
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"GET /gave-up HTTP/1.1\r\n\r\n").unwrap();
     drop(stream);
     let row = watcher.row("requests", |row| row.text("path") == "/gave-up");
     assert_eq!((row.text("end"), row.u64("status"), row.u64("bytes_out")), ("peer_closed", 0, 0));
-    assert!(HANDLED.contains(&row.u64("handler_ns")), "{row:?}");
+    assert_within(&row, "handler_ns", HANDLED, begun.late(&workload));
     assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
     assert!(row.u64("sleep_ns") >= 29 * MS, "{row:?}");
     // The thread serves one request at a time, as before: nothing that is over counts as another.
+    let connecting = monotonic();
     let next = UnixStream::connect(&path).unwrap();
-    for row in two_requests(&mut watcher, &workload, next, true) {
+    for row in two_requests(&mut watcher, &workload, next, connecting) {
         assert_eq!(row.u64("tid"), row.u64("sent_tid"));
     }
     std::fs::remove_file(&path).unwrap();
@@ -41,14 +43,14 @@ fn a_half_closed_client_still_gets_its_answer() {
     watcher.watch(workload.pid);
     let port = workload.ask("serve");
     let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
-    let asking = Asking::begin();
+    let (begun, asking) = (SinceOf::now(&workload), Since::now());
     stream.write_all(b"GET /half HTTP/1.0\r\n\r\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert!(answer.ends_with(b"ok"));
-    let asked = asking.end();
-    check(&watcher.row("requests", |row| row.text("path") == "/half"), &asked);
+    let (asked, late) = (asking.took(), begun.late(&workload));
+    check(&watcher.row("requests", |row| row.text("path") == "/half"), asked, late);
 }
 
 fn reset_on_close(stream: &TcpStream) {
@@ -73,10 +75,10 @@ fn a_client_that_resets_before_the_answer() {
     watcher.watch(workload.pid);
     let port = workload.ask("serve");
     let mut stream = TcpStream::connect(("127.0.0.1", port as u16)).unwrap();
-    // The server waits to read this, so the request is read at once.
-    std::thread::sleep(Duration::from_millis(120));
+    eventually("it waits for a request", || workload.reads_a_request().then_some(()));
     stream.write_all(b"GET /gone HTTP/1.1\r\n\r\n").unwrap();
-    std::thread::sleep(Duration::from_millis(10));
+    // It takes 30 ms to answer.
+    eventually("it has read that", || workload.is_in(libc::SYS_clock_nanosleep).then_some(()));
     reset_on_close(&stream);
     drop(stream);
     let row = watcher.row("requests", |row| row.text("path") == "/gone");
