@@ -1,9 +1,10 @@
 //! A session with decoders: a small agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use libbpf_rs::{MapCore as _, MapHandle};
 use underspan_model::{Ledger, State};
 use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::stack::RawStack;
@@ -34,6 +35,17 @@ fn open_with(options: Options) -> Session {
 pub(crate) fn monotonic() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("a clock");
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+/// This process's maps of a name.
+pub(crate) fn maps(name: &str) -> Vec<MapHandle> {
+    let ids = std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(|entry| {
+        let info = std::fs::read_to_string(entry.ok()?.path()).ok()?;
+        info.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse().ok())
+    });
+    let ids: BTreeSet<u32> = ids.collect();
+    let handles = ids.into_iter().map(|id| MapHandle::from_map_id(id).unwrap());
+    handles.filter(|map| map.name() == name).collect()
 }
 
 pub(crate) struct Watcher {
@@ -74,6 +86,11 @@ impl Watcher {
             .drain(Duration::ZERO, |record| records.push(record.to_vec()))
             .expect("the ring can be read");
         let mut rows = Rows::default();
+        // They count from the last tick for how long something has waited for its other half.
+        let now = monotonic();
+        for decoder in &mut self.decoders {
+            decoder.tick(now, &mut self.context, &mut rows);
+        }
         for record in &records {
             self.lives.extend(lifecycle(record).expect("records can be read"));
             for decoder in &mut self.decoders {

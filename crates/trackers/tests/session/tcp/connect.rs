@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage};
 
+use super::untold::untold;
 use super::wire::{Family, SYN, Wire};
-use super::{MS, assert_close, connect, elapsed_since, gettid, listen, rows, set_option, watched};
+use super::{
+    MS, assert_close, assert_took, connect, gettid, listen, rows, set_option, syn_and_ack, watched,
+};
+use crate::machine::Since;
 use crate::support::Row;
-use crate::watcher::{Watcher, monotonic};
+use crate::watcher::Watcher;
 
 /// A socket at the client's end, not connected yet.
 pub(super) fn socket(wire: &Wire, family: Family, flags: SockFlag) -> TcpStream {
@@ -28,16 +32,22 @@ pub(super) fn connect_to(socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
     Ok(nix::sys::socket::connect(socket.as_raw_fd(), &to)?)
 }
 
-/// The last attempt to connect to a peer.
+/// The last attempt to connect to a peer. `None`: the kernel told nobody how it ended.
 #[track_caller]
-fn attempt(watcher: &mut Watcher, peer: SocketAddr) -> Row {
+fn attempt(watcher: &mut Watcher, peer: SocketAddr) -> Option<Row> {
     watcher.drain();
     let peer = peer.to_string();
     let mut attempts = watcher.rows.iter().filter(|row| row.table == "tcp_connect");
-    let last = attempts.rfind(|row| row.text("peer") == peer);
-    let row = last.unwrap_or_else(|| panic!("no attempt to connect to {peer}")).clone();
+    let row = attempts.rfind(|row| row.text("peer") == peer)?.clone();
     assert_eq!((row.u64("pid"), row.u64("tid")), (u64::from(std::process::id()), gettid()));
-    row
+    Some(row)
+}
+
+/// There are no more of those than were counted, once the sockets are gone.
+#[track_caller]
+fn assert_counted(watcher: &Watcher, missed: u64) {
+    assert!(missed <= untold(watcher, "tcp_connect"), "{missed} attempts are missing");
+    watcher.assert_nothing_lost();
 }
 
 /// A port at the server's end on which nobody listens.
@@ -51,11 +61,11 @@ fn made() {
     for family in Family::BOTH {
         let listener = listen(&wire, family);
         let client = socket(&wire, family, SockFlag::empty());
-        let start = monotonic();
+        let since = Since::now();
         connect_to(&client, listener.local_addr().unwrap()).unwrap();
-        let took = elapsed_since(start);
-        let row = attempt(&mut watcher, listener.local_addr().unwrap());
-        assert_close(row.u64("duration_ns"), took, "connecting");
+        let took = since.took();
+        let row = attempt(&mut watcher, listener.local_addr().unwrap()).expect("it was made");
+        assert_took(row.u64("duration_ns"), took, "connecting");
         assert_eq!(row.text("local"), client.local_addr().unwrap().to_string());
         assert_eq!((row.text("outcome"), row.u64("syn_retransmits")), ("connected", 0));
     }
@@ -65,69 +75,82 @@ fn made() {
 #[test]
 fn refused() {
     let (mut watcher, wire) = watched();
+    let mut missed = 0;
     for family in Family::BOTH {
         let to = closed_port(&wire, family);
         let client = socket(&wire, family, SockFlag::empty());
-        let start = monotonic();
+        let since = Since::now();
         let error = connect_to(&client, to).unwrap_err();
-        let took = elapsed_since(start);
+        let took = since.took();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        let row = attempt(&mut watcher, to);
-        assert_close(row.u64("duration_ns"), took, "until it was refused");
+        let Some(row) = attempt(&mut watcher, to) else {
+            missed += 1;
+            continue;
+        };
+        assert_took(row.u64("duration_ns"), took, "until it was refused");
         assert_eq!(row.text("outcome"), "refused");
         assert!(!row.text("local").ends_with(":0"), "{row:?}");
     }
     assert!(watcher.rows.iter().all(|row| row.table != "tcp_loss"), "it is told once");
-    watcher.assert_nothing_lost();
+    assert_counted(&watcher, missed);
 }
 
 #[test]
 fn silence() {
     let (mut watcher, wire) = watched();
+    let mut missed = 0;
     wire.lose(&wire.client, SYN, 0, 1_000);
     for family in Family::BOTH {
         let to = closed_port(&wire, family);
         let client = socket(&wire, family, SockFlag::empty());
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_SYNCNT, 1);
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1_500);
-        let start = monotonic();
+        let since = Since::now();
         let error = connect_to(&client, to).unwrap_err();
-        let took = elapsed_since(start);
+        let took = since.took();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let row = attempt(&mut watcher, to);
-        assert_close(row.u64("duration_ns"), took, "until the kernel gave up");
+        let Some(row) = attempt(&mut watcher, to) else {
+            missed += 1;
+            continue;
+        };
+        assert_took(row.u64("duration_ns"), took, "until the kernel gave up");
         assert_eq!((row.text("outcome"), row.u64("syn_retransmits")), ("timed_out", 1));
         let local: SocketAddr = row.text("local").parse().unwrap();
         let [retry] = <[Row; 1]>::try_from(rows(&mut watcher, "tcp_loss", local)).unwrap();
         assert_eq!(retry.text("kind"), "syn_retry");
-        assert_close(retry.u64("duration_ns"), took, "trying again");
+        assert_took(retry.u64("duration_ns"), took, "trying again");
     }
-    watcher.assert_nothing_lost();
+    assert_counted(&watcher, missed);
 }
 
 #[test]
 fn given_up() {
     let (mut watcher, wire) = watched();
+    let mut missed = 0;
     wire.lose(&wire.client, SYN, 0, 1_000);
     for family in Family::BOTH {
         let to = closed_port(&wire, family);
         let client = socket(&wire, family, SockFlag::SOCK_NONBLOCK);
-        let start = monotonic();
+        let since = Since::now();
         let error = connect_to(&client, to).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINPROGRESS));
         thread::sleep(Duration::from_millis(200));
         drop(client);
-        let took = elapsed_since(start);
-        let row = attempt(&mut watcher, to);
-        assert_close(row.u64("duration_ns"), took, "until it was closed");
+        let took = since.took();
+        let Some(row) = attempt(&mut watcher, to) else {
+            missed += 1;
+            continue;
+        };
+        assert_took(row.u64("duration_ns"), took, "until it was closed");
         assert_eq!(row.text("outcome"), "interrupted");
     }
-    watcher.assert_nothing_lost();
+    assert_counted(&watcher, missed);
 }
 
 #[test]
 fn out_of_reach() {
     let (mut watcher, wire) = watched();
+    let mut missed = 0;
     wire.server.within(|| {
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
         std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
@@ -140,14 +163,17 @@ fn out_of_reach() {
         let host = if family == Family::V4 { "10.78.0.1:80" } else { "[fd78::1]:80" };
         let to = host.parse().unwrap();
         let client = socket(&wire, family, SockFlag::empty());
-        let start = monotonic();
+        let since = Since::now();
         connect_to(&client, to).unwrap_err();
-        let took = elapsed_since(start);
-        let row = attempt(&mut watcher, to);
-        assert_close(row.u64("duration_ns"), took, "until a router said so");
+        let took = since.took();
+        let Some(row) = attempt(&mut watcher, to) else {
+            missed += 1;
+            continue;
+        };
+        assert_took(row.u64("duration_ns"), took, "until a router said so");
         assert_eq!(row.text("outcome"), "unreachable");
     }
-    watcher.assert_nothing_lost();
+    assert_counted(&watcher, missed);
 }
 
 #[test]
@@ -158,8 +184,9 @@ fn again_and_again() {
     let mut last = 0;
     for pause in [0, 150, 40] {
         thread::sleep(Duration::from_millis(pause));
-        let now = monotonic();
+        let before = wire.sent(&wire.client).len();
         let client = connect(&wire, to);
+        let [now, _] = syn_and_ack(&wire, before);
         let [row] =
             <[Row; 1]>::try_from(rows(&mut watcher, "tcp_connect", client.local_addr().unwrap()))
                 .unwrap();

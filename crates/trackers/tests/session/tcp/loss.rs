@@ -6,11 +6,12 @@ use std::thread;
 
 use super::wire::{DATA, Family, Packet, SYN, SYN_ACK, Wire};
 use super::{
-    MS, assert_close, connect, connected, elapsed_since, handshake, listen, row, rows, set_option,
+    MS, assert_close, assert_took, connect, connected, handshake, listen, row, rows, set_option,
     settle, talk, watched,
 };
+use crate::machine::Since;
 use crate::support::Row;
-use crate::watcher::{Watcher, monotonic};
+use crate::watcher::Watcher;
 use crate::workload::eventually;
 
 /// What both ends have sent since `before`.
@@ -210,15 +211,15 @@ fn a_peer_that_falls_silent_is_a_timeout_until_the_kernel_gives_up() {
         talk(&mut client, &mut server);
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1_500);
         wire.lose(&wire.client, DATA, 0, 1_000);
-        let start = monotonic();
+        let since = Since::now();
         client.write_all(b"is anybody there").unwrap();
         let error = client.read(&mut [0]).unwrap_err();
-        let took = elapsed_since(start);
+        let took = since.took();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         wire.lose(&wire.client, DATA, 0, 0);
         let row = row(&mut watcher, "tcp_loss", client.local_addr().unwrap());
         assert_eq!(row.text("kind"), "rto");
-        assert_close(row.u64("duration_ns"), took, "until the kernel gave up");
+        assert_took(row.u64("duration_ns"), took, "until the kernel gave up");
         assert!(row.u64("backoff") >= 2, "{row:?}");
     }
     watcher.assert_nothing_lost();

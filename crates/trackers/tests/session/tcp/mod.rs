@@ -20,6 +20,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use crate::machine::{Since, Took};
 use crate::support::Row;
 use crate::watcher::{Watcher, monotonic};
 use wire::{Family, Packet, Wire};
@@ -46,14 +47,26 @@ fn assert_close(found: u64, expected: u64, what: &str) {
     );
 }
 
+/// The same of what a thread saw, less what it may have been late by.
+#[track_caller]
+fn assert_took(found: u64, took: Took, what: &str) {
+    assert_close(found, found.clamp(took.ns.saturating_sub(took.late), took.ns), what);
+}
+
 /// From the first SYN of the client's until it said that it had an answer. A program learns of it later.
 fn handshake(wire: &Wire, before: usize) -> u64 {
+    let [syn, ack] = syn_and_ack(wire, before);
+    ack - syn
+}
+
+/// When the client has sent its first SYN, and when that it had an answer.
+fn syn_and_ack(wire: &Wire, before: usize) -> [u64; 2] {
     let sent = wire.sent(&wire.client).split_off(before);
     let flags = |packet: &Packet| packet.flags & 0x17;
     let syn = sent.iter().find(|packet| flags(packet) == 0x02).expect("a SYN");
     let mut acks = sent.iter().filter(|packet| flags(packet) == 0x10);
     let ack = acks.find(|packet| packet.seq == syn.seq.wrapping_add(1));
-    ack.expect("an acknowledgement").time - syn.time
+    [syn.time, ack.expect("an acknowledgement").time]
 }
 
 /// So that the kernel knows how long a round trip is.
@@ -73,6 +86,26 @@ fn listen(wire: &Wire, family: Family) -> TcpListener {
 
 fn connect(wire: &Wire, to: SocketAddr) -> TcpStream {
     wire.client.within(|| TcpStream::connect(to)).expect("a connection")
+}
+
+/// The same, and how long it took.
+fn timed_connect(wire: &Wire, to: SocketAddr) -> (TcpStream, Took) {
+    let connect = || {
+        let since = Since::now();
+        let client = TcpStream::connect(to).expect("a connection");
+        (client, since.took())
+    };
+    wire.client.within(connect)
+}
+
+/// A connection that was made after these packets, and is accepted now: for how long it waited for that. That it
+/// is there, it knows by the acknowledgement.
+fn accept_late(wire: &Wire, before: usize, listener: &TcpListener) -> (TcpStream, Took) {
+    let [_, there] = syn_and_ack(wire, before);
+    let since = Since::now();
+    let (server, _) = listener.accept().expect("the connection");
+    let ns = elapsed_since(there);
+    (server, Took { ns, ..since.took() })
 }
 
 /// A connection: the client's end and the server's.

@@ -94,6 +94,7 @@ fn carry([from, to]: [&OwnedFd; 2], delay: &AtomicU64, latest: &AtomicU64, stop:
     let (give, take) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::scope(|scope| {
         scope.spawn(move || {
+            super::ahead_of_others();
             for (due, frame) in take {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 // An interface that is not up yet takes none.
@@ -101,6 +102,8 @@ fn carry([from, to]: [&OwnedFd; 2], delay: &AtomicU64, latest: &AtomicU64, stop:
                 latest.fetch_max(due.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
         });
+        // How late a frame is counts from here.
+        super::ahead_of_others();
         let mut frame = vec![0; LONGEST];
         while !stop.load(Ordering::Relaxed) {
             let Ok(length) = nix::unistd::read(from, &mut frame) else { continue };

@@ -10,13 +10,14 @@ use std::time::Duration;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use nix::sys::socket::SockFlag;
 
-use super::accept::maps;
 use super::connect::{closed_port, connect_to, socket};
 use super::wire::{Family, SYN, Wire};
 use super::{
-    MS, assert_close, connect, connected, elapsed_since, listen, row, rows, settle, watched,
+    MS, accept_late, assert_close, assert_took, connect, connected, listen, row, rows, settle,
+    watched,
 };
-use crate::watcher::{Watcher, monotonic};
+use crate::machine::Since;
+use crate::watcher::{Watcher, maps};
 
 /// Where `struct tcp_flow` has what is set back.
 const CONNECTING: usize = 8;
@@ -43,7 +44,7 @@ fn set_back(socket: &impl AsRawFd, at: usize, from: &[u8], to: &[u8]) {
     flows().update(&socket.as_raw_fd().to_ne_bytes(), &flow, MapFlags::ANY).unwrap();
 }
 
-fn untold(watcher: &Watcher, tracker: &str) -> u64 {
+pub(super) fn untold(watcher: &Watcher, tracker: &str) -> u64 {
     let lost = watcher.session.lost().unwrap();
     let of = lost.iter().filter(|lost| (lost.tracker, lost.reason) == (tracker, "untold"));
     of.map(|lost| lost.count).sum()
@@ -80,7 +81,7 @@ fn syns_that_were_sent_again_are_counted_by_the_kernel() {
     wire.lose(&wire.client, SYN, 0, 1_000);
     for family in Family::BOTH {
         let client = socket(&wire, family, SockFlag::SOCK_NONBLOCK);
-        let start = monotonic();
+        let since = Since::now();
         connect_to(&client, closed_port(&wire, family)).unwrap_err();
         let local = client.local_addr().unwrap();
         thread::sleep(Duration::from_millis(1_300));
@@ -90,20 +91,20 @@ fn syns_that_were_sent_again_are_counted_by_the_kernel() {
         let again = flow(&client)[RETRANSMITS];
         set_back(&client, RETRANSMITS, &[again, 0, 0, 0], &[0; 4]);
         drop(client);
-        let took = elapsed_since(start);
+        let took = since.took();
         let retry = row(&mut watcher, "tcp_loss", local);
         assert_eq!((retry.text("kind"), retry.u64("retransmits")), ("syn_retry", again.into()));
-        assert_close(retry.u64("duration_ns"), took, "trying");
+        assert_took(retry.u64("duration_ns"), took, "trying");
     }
     watcher.assert_nothing_lost();
 }
 
-/// A connection that waits to be accepted, and when it came.
-fn queued(wire: &Wire, to: SocketAddr) -> (TcpStream, u64) {
+/// A connection that waits to be accepted, and after how many packets it came.
+fn queued(wire: &Wire, to: SocketAddr) -> (TcpStream, usize) {
+    let before = wire.sent(&wire.client).len();
     let client = connect(wire, to);
-    let there = monotonic();
     thread::sleep(Duration::from_millis(120));
-    (client, there)
+    (client, before)
 }
 
 #[test]
@@ -123,16 +124,15 @@ fn a_connection_of_which_nothing_is_known_waited_to_be_accepted_none_the_less() 
         waiting.delete(&key).unwrap();
     }
     for clients in [older, later] {
-        for (listener, (client, there)) in listeners.iter().zip(clients) {
-            let (_server, _) = listener.accept().unwrap();
-            let waited = elapsed_since(there);
+        for (listener, (client, before)) in listeners.iter().zip(clients) {
+            let (_server, waited) = accept_late(&wire, before, listener);
             watcher.drain();
             let accepts = watcher.rows.iter().filter(|row| row.table == "tcp_accept");
             let peer = client.local_addr().unwrap().to_string();
             let accepts: Vec<_> = accepts.filter(|row| row.text("peer") == peer).collect();
             let [row] = accepts[..] else { panic!("one row, not {accepts:?}") };
             assert_eq!(row.text("local"), listener.local_addr().unwrap().to_string());
-            assert_close(row.u64("queue_ns"), waited, "in the queue");
+            assert_took(row.u64("queue_ns"), waited, "in the queue");
             let unknown = ["handshake_ns", "queue_length", "queue_limit", "synack_retransmits"];
             assert_eq!(unknown.map(|column| row.u64(column)), [0; 4], "rather than guessed");
         }
