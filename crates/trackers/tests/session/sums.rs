@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use underspan_model::{Ledger, State};
 
-use crate::watcher::{Watcher, monotonic};
+use crate::machine::taken;
+use crate::watcher::{Watcher, maps, monotonic};
 use crate::workload::{Workload, eventually};
 
 /// Puts a thread on one CPU.
@@ -71,11 +71,11 @@ fn every_read_of_busy_and_migrating_threads_sums() {
     watcher.assert_nothing_lost();
 }
 
-/// The session's own map of ledgers: the one among this program's descriptors that knows the thread.
+/// The session's own map of ledgers: the one among this program's descriptors that knows the thread. Another agent's
+/// may know it too.
 fn ledgers(tid: u32) -> MapHandle {
-    let maps = MapInfoIter::default().filter(|map| map.name == "threads");
-    let mut handles = maps.filter_map(|map| MapHandle::from_map_id(map.id).ok());
-    handles
+    maps("threads")
+        .into_iter()
         .find(|map| {
             map.lookup(&tid.to_ne_bytes(), MapFlags::ANY).is_ok_and(|value| value.is_some())
         })
@@ -126,16 +126,6 @@ fn a_ledger_that_is_wrong_is_begun_anew_and_told() {
 
 /// The kernel brings a running thread's account up to date at each tick, 100 to 1,000 a second.
 const TICK_NS: u64 = 10_000_000;
-
-/// What interrupts and a hypervisor have taken from all CPUs: the kernel may leave it out of the
-/// accounts of the threads that were on them, to which it is time on a CPU as any other.
-fn taken() -> u64 {
-    let text = std::fs::read_to_string("/proc/stat").expect("it is mounted");
-    let all = text.lines().next().expect("all CPUs come first");
-    // The line's sixth to eighth times; in ticks, of which a second has a hundred everywhere.
-    let ticks = all.split_whitespace().skip(6).take(3).map(|ticks| ticks.parse::<u64>());
-    ticks.sum::<Result<u64, _>>().expect("they are numbers") * 10_000_000
-}
 
 /// `schedstat`, the ledger, `schedstat`.
 struct Bracket {
