@@ -12,7 +12,7 @@ use underspan_trackers::{Attach, Options, ProcessConfig};
 
 use crate::python_stacks::common::{Program, interpreters};
 use crate::watcher::Watcher;
-use crate::workload::{Workload, binary};
+use crate::workload::{Workload, binary, eventually};
 
 /// Often, so that a short test has little sampling error; and never in step with anything.
 const HZ: u32 = 997;
@@ -186,10 +186,11 @@ fn counters_are_there_or_said_not_to_be() {
     let mut workload = Workload::new();
     watcher.watch(workload.pid);
     let tid = workload.start("burn");
-    std::thread::sleep(Duration::from_millis(500));
-    watcher.drain();
-    let rows = watcher.rows_of("on_cpu", tid);
-    assert!(rows.len() > 10, "{} samples", rows.len());
+    let rows = eventually("ten samples", || {
+        watcher.drain();
+        let rows = watcher.rows_of("on_cpu", tid);
+        (rows.len() > 10).then_some(rows)
+    });
     let counted = |column: &str| rows.iter().filter(|row| row.nullable(column).is_some()).count();
     let hook = watcher
         .session

@@ -2,7 +2,6 @@
 //! what becomes of them when they are over.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use underspan_cpython::code::CodeReader;
 use underspan_cpython::{Inspector, Interpreter};
@@ -56,7 +55,14 @@ fn every_thread_is_seen(python: &Python) {
     let interpreter = Inspector::new().inspect(program.pid()).unwrap();
     // They waited before anybody watched: what they do now is all that can be known.
     watcher.watch(program.pid() as u32);
-    std::thread::sleep(Duration::from_millis(50));
+    // Some may be on their way to it.
+    let waits = |tid: u32| {
+        let (_, since) = watcher.session.thread(tid)?.waits()?;
+        (since + 50_000_000 < monotonic()).then_some(())
+    };
+    for tid in told.keys() {
+        eventually("a long wait", || waits(*tid));
+    }
 
     let futex = kernel_function("__x64_sys_futex");
     let tids: Vec<_> = told.keys().copied().collect();

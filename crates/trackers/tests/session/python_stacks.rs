@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use underspan_cpython::Inspector;
-use underspan_model::StackEnd;
+use underspan_model::{StackEnd, State};
 use underspan_trackers::ProcessConfig;
 use underspan_trackers::stack::PythonLayout;
 
 use crate::support::Row;
-use crate::watcher::Watcher;
+use crate::watcher::{Watcher, monotonic};
+use crate::workload::eventually;
 
 #[path = "../../../cpython/tests/common/mod.rs"]
 pub(crate) mod common;
@@ -43,7 +44,13 @@ fn every_thread_tells(python: &Python) {
     let told = trees::hear(&mut program);
     let told: BTreeMap<u32, Told> = told.into_iter().skip(1).map(|told| (told.tid, told)).collect();
     // Waits of ten milliseconds or longer are samples, each of them; shorter ones may be.
-    std::thread::sleep(Duration::from_millis(50));
+    let waits = |tid: u32| {
+        let (state, since) = watcher.session.thread(tid)?.waits()?;
+        (state == State::LockWait && since + 50_000_000 < monotonic()).then_some(())
+    };
+    for tid in told.keys() {
+        eventually("a long wait", || waits(*tid));
+    }
     // Each release ends the wait of one thread.
     for _ in &told {
         program.tell("release");

@@ -110,9 +110,10 @@ fn a_thread_that_was_running_before() {
     let mut workload = Workload::new();
     let tid = workload.start("spin");
     watcher.watch(workload.pid);
-    std::thread::sleep(Duration::from_millis(300));
-    let ledger = watcher.ledger(workload.pid, tid);
-    assert!(ledger[State::Running] > 30_000_000, "{:?}", ledger.largest_first());
+    let ledger = eventually("it has run", || {
+        let ledger = watcher.ledger(workload.pid, tid);
+        (ledger[State::Running] > 30_000_000).then_some(ledger)
+    });
     let others = ledger.total() - ledger[State::Running] - ledger[State::Runnable];
     assert_eq!(others, 0, "{:?}", ledger.largest_first());
 }

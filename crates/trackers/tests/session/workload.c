@@ -8,6 +8,7 @@
  *	exec		starts itself again, in the first thread
  *	thread-exec	the same, in another thread; that thread's tid
  *	addresses	of the pretended GIL, of the collector's flag and of its counters
+ *	unlock		lets go who plays lock or brief-lock; 0
  *	lock-address	of the mutex that wait-for-lock waits for
  *	serve		a server on loopback: waits, accepts, answers; its port
  *	serve-no-backlog	the same on a socket that was opened with listen(…, 0)
@@ -96,6 +97,9 @@ static void command(char *line)
 		say((long)&gil);
 		say((long)&collecting);
 		return say((long)generation_stats);
+	} else if (!strcmp(line, "unlock")) {
+		pthread_mutex_unlock(&held);
+		return say(0);
 	} else if (!strcmp(line, "lock-address")) {
 		return say((long)&handed_over);
 	} else if (!strcmp(line, "serve-no-backlog-ipv6")) {

@@ -105,12 +105,17 @@ impl Workload {
         self.ask(&format!("start {role}"))
     }
 
-    /// Starts such a thread and waits until it sleeps.
+    /// Starts such a thread and waits until it sleeps, and goes on to.
     pub(crate) fn start_and_block(&mut self, role: &str) -> u32 {
         let tid = self.start(role);
-        eventually(role, || self.stat_state(tid).filter(|state| matches!(state, 'S' | 'D')));
-        // It may have slept a moment on its way there.
-        std::thread::sleep(Duration::from_millis(30));
+        // It may sleep a moment on its way there.
+        eventually(role, || {
+            let turns = self.schedstat(tid)[2];
+            let sleeps = || self.stat_state(tid).filter(|state| matches!(state, 'S' | 'D'));
+            sleeps()?;
+            std::thread::sleep(Duration::from_millis(30));
+            sleeps().filter(|_| self.schedstat(tid)[2] == turns)
+        });
         tid
     }
 

@@ -194,6 +194,13 @@ static void do_brief(void)
 	spin(5000);
 }
 
+/* The same, and goes on living until it is let go. */
+static void do_brief_lock(void)
+{
+	do_brief();
+	do_lock();
+}
+
 /* Names itself as the GIL's holder, and computes. */
 static void do_hold(void)
 {
@@ -267,18 +274,44 @@ static void do_burn(void)
 	}
 }
 
+/* What of its time it was not asleep for, though it may have been in a system call that sleeps. */
+static long awake_us(void)
+{
+	FILE *file = fopen("/proc/thread-self/schedstat", "r");
+	unsigned long ran = 0, waited = 0;
+
+	fscanf(file, "%lu %lu", &ran, &waited);
+	fclose(file);
+	return (ran + waited) / 1000;
+}
+
+/* Both say at their end for how long they were in their calls, in microseconds, and for how long awake then. */
 static void do_many_short(void)
 {
+	long awake = awake_us(), slept = 0, polled = 0;
+
 	for (int i = 0; i < 400; i++) {
+		long start = now_us(), woke;
+
 		usleep(3000);
+		woke = now_us();
+		slept += woke - start;
 		poll(&(struct pollfd){ .fd = -1 }, 1, 2);
+		polled += now_us() - woke;
 	}
+	say(slept);
+	say(polled);
+	say(awake_us() - awake);
 }
 
 static void do_some_long(void)
 {
+	long awake = awake_us(), start = now_us();
+
 	for (int i = 0; i < 20; i++)
 		usleep(25000);
+	say(now_us() - start);
+	say(awake_us() - awake);
 }
 
 /* A call tree that is known: dig() calls itself until it is so deep. */
@@ -303,9 +336,14 @@ static void do_dig_120(void) { dig_for_long(120); }
 
 static pthread_mutex_t handed_over = PTHREAD_MUTEX_INITIALIZER;
 
+/* Glibc's own word, which says that it is held, and whether somebody waits for it. */
+#define HELD(mutex) (*(volatile int *)&(mutex).__data.__lock)
+#define WAITED_FOR 2
+
 static void do_wait_for_lock(void)
 {
-	usleep(10000);
+	while (!HELD(handed_over))
+		usleep(1000);
 	pthread_mutex_lock(&handed_over);
 	pthread_mutex_unlock(&handed_over);
 }
@@ -313,6 +351,8 @@ static void do_wait_for_lock(void)
 static void do_release_lock(void)
 {
 	pthread_mutex_lock(&handed_over);
+	while (HELD(handed_over) != WAITED_FOR)
+		usleep(1000);
 	usleep(60000);
 	pthread_mutex_unlock(&handed_over);
 	sleep(1000);
@@ -355,7 +395,8 @@ static const struct role {
 	{ "net-read", do_net_read }, { "net-write", do_net_write }, { "unix-read", do_unix_read },
 	{ "poll-one", do_poll_one }, { "poll-two", do_poll_two }, { "epoll", do_epoll },
 	{ "accept", do_accept }, { "pipe", do_pipe }, { "eventfd", do_eventfd },
-	{ "child", do_child }, { "mix", do_mix }, { "brief", do_brief }, { "hold", do_hold },
+	{ "child", do_child }, { "mix", do_mix }, { "brief", do_brief },
+	{ "brief-lock", do_brief_lock }, { "hold", do_hold },
 	{ "gil-slices", do_gil_slices }, { "collect", do_collect },
 	{ "wait-for-collector", do_wait_for_collector }, { "many-short", do_many_short },
 	{ "some-long", do_some_long }, { "wait-for-lock", do_wait_for_lock },
