@@ -201,7 +201,9 @@ impl Around<'_> {
             #[serde(flatten)]
             stall: LoopStall,
         }
-        if self.request.shared_thread == 0 {
+        // A loop may serve one request at a time, and be late for the next all the same.
+        let queued = self.request.accept_queue_ns.saturating_add(self.request.handoff_ns);
+        if self.request.shared_thread == 0 && queued < INTERFERENCE.ns {
             return Ok(Vec::new());
         }
         let sql = format!(

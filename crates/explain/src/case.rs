@@ -137,13 +137,20 @@ impl<'a> Case<'a> {
         let overlap = |r: &Request| during.within(Window::of(r).handler).total();
         let served = self.siblings.iter().filter(|r| r.tid == tid).map(|r| (overlap(r), *r));
         let (ns, request) = served.max_by_key(|(ns, r)| (*ns, &r.request_id))?;
-        (ns > 0).then_some(request)
+        // Of a request that was over soon after, one says nothing when asked what kept the thread.
+        (ns > 0 && ns >= during.total() / 2).then_some(request)
     }
 
     /// In which code a thread was for most of the time given.
     pub(crate) fn place(&self, tid: u32, during: &Cover) -> Option<Place> {
         let samples = self.samples.iter().filter(|s| s.tid == tid).copied();
         mostly(samples, during)
+    }
+
+    /// In which code a thread was while it waited in one state.
+    pub(crate) fn place_in(&self, tid: u32, during: &Cover, state: State) -> Option<Place> {
+        let samples = self.samples.iter().filter(|s| s.tid == tid && s.state == state);
+        mostly(samples.copied(), during)
     }
 
     /// In which code the request's own thread was while in some states.

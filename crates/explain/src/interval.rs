@@ -40,6 +40,12 @@ impl Cover {
         self.0.iter().map(|interval| interval.len()).sum()
     }
 
+    /// From its first instant to its last.
+    pub(crate) fn hull(&self) -> Option<Interval> {
+        let (first, last) = (self.0.first()?, self.0.last()?);
+        Some(Interval::between(first.start, last.end))
+    }
+
     pub(crate) fn union(&self, other: &Cover) -> Cover {
         self.0.iter().chain(&other.0).copied().collect()
     }

@@ -205,6 +205,62 @@ fn an_acceptor_that_is_free_is_not_blamed_for_the_accept_queue() {
     blames_nobody(&Evidence { waits: vec![polled], siblings: vec![served], ..of(slow) });
 }
 
+/// Who ended the wait of the accepting thread is not who had the interpreter all along.
+#[test]
+fn the_last_of_many_holders_did_not_keep_the_accepting_thread() {
+    let slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    let mut row = wait(&slow, State::GilWait, 0, 400);
+    (row.tid, row.holder_tid, row.holder_thread) = (4102, 4113, String::from("cruncher"));
+    let mut gil = gil_wait(&slow, 0, 400, (4113, "cruncher"), 0);
+    (gil.tid, gil.holder_ns) = (4102, 5 * MS);
+    let finding =
+        Evidence { waits: vec![row.clone()], gil_waits: vec![gil.clone()], ..of(slow.clone()) };
+    assert!(blames_nobody(&finding).text.contains("waiting for the GIL"));
+    gil.holder_ns = 400 * MS;
+    let finding = only(&Evidence { waits: vec![row], gil_waits: vec![gil], ..of(slow) });
+    assert_eq!(finding.culprit.unwrap().tid, 4113, "it had it all along");
+}
+
+/// It waited for its turn like the request did.
+#[test]
+fn the_accepting_thread_is_not_to_blame_for_having_had_no_cpu() {
+    let slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    let mut row = wait(&slow, State::Runnable, 0, 400);
+    row.tid = 4102;
+    blames_nobody(&Evidence { waits: vec![row], ..of(slow) });
+}
+
+/// What it served until the connection came, it does not serve any longer.
+#[test]
+fn a_request_that_was_just_over_is_not_what_kept_the_accepting_thread() {
+    let mut slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    slow.accept_tid = slow.tid;
+    let before = request("/report", &shape(2, 0, [0, 0, 4]));
+    let row = wait(&slow, State::NetRead, 4, 396);
+    let place =
+        sample(&slow, slow.tid, State::LockWait, 0, 4, python(&[("report", "/srv/app.py", 7)]));
+    let evidence =
+        Evidence { waits: vec![row], siblings: vec![before], samples: vec![place], ..of(slow) };
+    let culprit = only(&evidence).culprit.unwrap();
+    assert_eq!((culprit.route.as_str(), &culprit.place), ("", &None), "{culprit:?}");
+}
+
+/// A dispatcher that waits for the interpreter when it has handed the request on holds nobody up.
+#[test]
+fn who_was_late_after_the_reader_was_woken_was_not_in_its_way() {
+    let slow = request("/x", &shape(1, 0, [0, 100, 5]));
+    let mut dispatcher = wait(&slow, State::GilWait, 2, 98);
+    (dispatcher.tid, dispatcher.thread) = (4102, String::from("MainThread"));
+    let mut gil = gil_wait(&slow, 2, 98, (4140, "cruncher"), 0);
+    gil.tid = 4102;
+    let mut woken = wait(&slow, State::LockWait, 0, 100);
+    woken.runnable_ns = 98 * MS;
+    let evidence = Evidence { waits: vec![dispatcher, woken], gil_waits: vec![gil], ..of(slow) };
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("waiting for a CPU"), "{}", finding.text);
+    assert!(!finding.text.contains("cruncher"), "{}", finding.text);
+}
+
 // ── sockets ────────────────────────────────────────────────────────────────────────────────────────────
 
 fn two_peers(state: State) -> Evidence {

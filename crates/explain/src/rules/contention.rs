@@ -69,7 +69,7 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
 
 /// How long the holder had the GIL within a part of a wait, at the least: what it had may all lie in the
 /// rest. What a collection took of the wait is in another cell and another finding.
-fn held(wait: &GilWait, part: Interval) -> u64 {
+pub(super) fn held(wait: &GilWait, part: Interval) -> u64 {
     let rest = wait.duration_ns.saturating_sub(part.len());
     wait.holder_ns.saturating_sub(rest).min(part.len()).saturating_sub(wait.gc_ns)
 }

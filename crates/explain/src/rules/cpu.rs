@@ -13,6 +13,9 @@ use crate::words;
 /// the queue others ran before it, each for a slice: no more than that is proof against the one named.
 const SLICE_NS: u64 = 4_000_000;
 
+pub(super) const MORE_CPUS: &str = "Give the machine more CPUs or less work: fewer worker processes and \
+    threads than the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight)";
+
 pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
     [running(case), run_queue(case), throttled(case)].into_iter().flatten().collect()
 }
@@ -67,8 +70,7 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     if let Some(cpus) = cpus_used(case) {
         text += &format!("; its own process used {cpus:.1} CPUs meanwhile");
     }
-    let advice = "Give the machine more CPUs or less work: fewer worker processes and threads than \
-        the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight)";
+    let advice = MORE_CPUS;
     let proven = case.blame(&proof, ns, &at);
     let relation = if proven.is_some() { Relation::Caused } else { Relation::Coincided };
     Some(match proven.or_else(|| case.blame(&last, ns, &at)) {

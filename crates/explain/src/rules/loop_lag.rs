@@ -41,6 +41,45 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
     ))
 }
 
+/// Iterations that took long while the request was on the loop. Nothing on it went on meanwhile; but
+/// whether this request had anything to go on with, and whose code that was, is not known.
+pub(super) fn in_handler(case: &Case<'_>) -> Option<Finding> {
+    let (request, handler) = (case.request, case.window.handler);
+    let of_loop = case.evidence.stalls.iter();
+    let of_loop = of_loop.filter(|s| s.host == request.host && s.tid == request.tid);
+    let stalls: Stalls<'_> = of_loop
+        .map(|s| (handler.overlap(Interval::new(s.start_time, s.duration_ns)), s))
+        .filter(|(part, _)| part.len() > 0)
+        .map(|(part, s)| (part.len(), s))
+        .collect();
+    let parts = stalls.iter().map(|(_, s)| Interval::new(s.start_time, s.duration_ns));
+    let at = parts.collect::<Cover>().within(handler);
+    let ns = at.total();
+    if !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    let (_, longest) = *stalls.iter().max_by_key(|(ns, s)| (*ns, s.start_time))?;
+    let (state, most) = longest.ledger.iter().max_by_key(|(state, ns)| (*ns, *state))?;
+    let place = place(&longest.stack).map(|place| format!(" in {}", place.words()));
+    let iterations = match stalls.len() {
+        1 => String::from("one of its iterations took"),
+        n => format!("{n} iterations took long, the longest"),
+    };
+    let text = format!(
+        "The event loop ({}) stood still for {} while this request was on it: {iterations} {}, {} of it \
+         {}{}. Whether that was code of this request or of another one is not known",
+        request.thread,
+        words::duration(ns),
+        words::duration(longest.duration_ns),
+        words::percent(most, longest.duration_ns),
+        state.label(),
+        place.unwrap_or_default(),
+    );
+    let rows = stalls.iter().map(|(ns, stall)| (*ns, stall_row(stall))).collect();
+    let draft = case.draft(Kind::LoopLag, &[("handler", ns)]).located(case, &at).rows(rows);
+    Some(draft.say(text, LONG))
+}
+
 /// What an iteration did for less than this share of it does not explain it.
 const MOSTLY: f64 = 0.5;
 
@@ -67,7 +106,7 @@ fn many(case: &Case<'_>, at: &Cover, ns: u64, stalls: &Stalls<'_>) -> Finding {
     draft(case, at, stalls).say(text, LONG)
 }
 
-const LONG: &str = "Something ran too long on the loop: move computing and blocking calls to a thread or \
+pub(super) const LONG: &str = "Something ran too long on the loop: move computing and blocking calls to a thread or \
     process (run_in_executor), or run more processes. Table loop_stall has each iteration, with its stack";
 
 /// An iteration of the loop that took too long, if rows show one for enough of the time.

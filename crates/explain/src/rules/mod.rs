@@ -5,6 +5,7 @@ mod contention;
 mod cpu;
 mod gc;
 mod io;
+mod late;
 mod listener;
 mod lock_kind;
 mod loop_lag;
@@ -30,6 +31,8 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if case.request.shared_thread != 0 {
         findings.extend(loop_lag::find(case));
+        findings.extend(loop_lag::in_handler(case));
+        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
         return findings;
     }
     // Collections stop every thread of the process, also those that accept and hand off: what they

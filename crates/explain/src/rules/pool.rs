@@ -224,7 +224,12 @@ impl<'a> Pool<'a> {
     pub(super) fn advice(&self) -> String {
         let threads = self.threads();
         // Little's law: what is in the system at once is what needs a thread, for nobody to wait.
-        let needed = (self.concurrency.ceil() as usize).max(threads + 1);
+        let average = (self.concurrency.ceil() as usize).max(threads + 1);
+        // A burst is over before an average tells of it: threads that could serve what comes per second
+        // are too few for what comes at once.
+        let present = self.ahead + 1;
+        let burst = self.arrivals_per_second <= self.served_per_second() && present > average;
+        let needed = if burst { present } else { average };
         let states = self.states();
         let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();
         let on_cpu = |state: &State| {
@@ -232,15 +237,20 @@ impl<'a> Pool<'a> {
             matches!(state, Running | GcRun | Runnable | Throttled | GilWait | GcWait)
         };
         let cpu: f64 = states.iter().filter(|(s, _)| on_cpu(s)).map(|(_, ns)| *ns as f64).sum();
-        let mut advice = format!(
-            "{:.1} requests were in the process at once on average (Little's law), and {}: ",
-            self.concurrency,
-            if threads == 1 {
-                String::from("one thread serves them")
-            } else {
-                format!("{threads} threads serve them")
-            }
-        );
+        let serving = match threads {
+            1 => String::from("one thread serves them"),
+            threads => format!("{threads} threads serve them"),
+        };
+        let mut advice = if burst {
+            format!(
+                "A burst: with this one, {present} requests were in the process at once, and {serving}: "
+            )
+        } else {
+            format!(
+                "{:.1} requests were in the process at once on average (Little's law), and {serving}: ",
+                self.concurrency
+            )
+        };
         if all > 0.0 && cpu / all > 0.5 {
             advice += "they mostly compute or wait for the interpreter, so more processes help, not \
                 more threads (gunicorn: --workers)";

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::State;
+use underspan_model::{Class, State};
 
 use crate::case::{Case, Suspect, doing_words, named, proven, request_row, route, wait_row};
-use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
+use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
-use crate::rules::listener;
+use crate::rules::cpu::MORE_CPUS;
+use crate::rules::late::{IDLE, Late, woken};
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
+use crate::rules::{listener, loop_lag};
 use crate::window::{Window, is_gil};
 use crate::words;
 
@@ -54,6 +56,13 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         );
         let rows = served.iter().map(|(ns, _, s)| (*ns, request_row(s))).collect();
         let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
+        // Only loops that serve have rows: to accept in between is what they are for.
+        let of_loop = case.evidence.stalls.iter().filter(|s| s.tid == acceptor);
+        let of_loop =
+            of_loop.map(|s| at.within(Interval::new(s.start_time, s.duration_ns)).total());
+        if of_loop.max().is_some_and(|stalled| proven(stalled, ns)) {
+            return Some(draft.say(text, loop_lag::LONG));
+        }
         return Some(draft.say(
             text,
             "More processes that accept (gunicorn: --workers), or a worker class with threads \
@@ -61,11 +70,15 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         ));
     }
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
-        let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
-        for (wait, part) in &rows {
-            if wait.holder_tid != 0 && (is_gil(state) || state == State::LockWait) {
-                holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
-            }
+        // A row of `waits` names the last holder only, and not how long it held.
+        let mut holders = match is_gil(state) {
+            true => Late::of(case, acceptor, &at, &[], false).holders,
+            false => BTreeMap::new(),
+        };
+        for (wait, part) in
+            rows.iter().filter(|(w, _)| w.holder_tid != 0 && state == State::LockWait)
+        {
+            holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
         }
         let culprit = case.blame(&holders, ns, &at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
@@ -76,21 +89,50 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             state.label()
         );
         let shown = rows.iter().fold(0u64, |sum, (_, part)| sum.saturating_add(part.len()));
-        let culprit = culprit.unwrap_or_else(|| case.thread(acceptor, &name, shown.min(ns), &at));
+        // Who waits for the interpreter or for a CPU is not to blame for that.
+        let victim = is_gil(state) || state.class() == Class::CpuWait;
+        let itself = || Culprit {
+            place: case.place_in(acceptor, &at, state),
+            ..case.thread(acceptor, &name, shown.min(ns), &at)
+        };
+        let culprit = culprit.or_else(|| (!victim).then(itself));
         let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
-        let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
-        return Some(draft.say(
-            text,
-            "Keep the accepting thread free: nothing heavy in its process's other threads, or more \
-             processes that accept (gunicorn: --workers)",
-        ));
+        let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
+        let draft = draft.relation(relation).culprit(culprit).rows(rows);
+        let advice = if state.class() == Class::CpuWait { MORE_CPUS } else { KEEP_FREE };
+        return Some(draft.say(text, advice));
     }
-    Some(draft.say(
-        format!("The connection waited {waited} to be accepted; nothing recorded shows why"),
+    let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
+    if let Some(doing) = late.words("accepts", ns).filter(|_| proven(late.shown.total(), ns)) {
+        let culprit = case.blame(&late.holders, ns, &at);
+        let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
+        let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
+        let advice = if late.lacked_cpu() { MORE_CPUS } else { KEEP_FREE };
+        let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
+        let text = format!("Nobody accepted the connection for {waited}: {doing}");
+        return Some(draft.say(text, advice));
+    }
+    let text = match late.words("accepts", ns) {
+        Some(doing) => format!(
+            "The connection waited {waited} to be accepted: {doing}; nothing recorded shows why it \
+             waited for the rest"
+        ),
+        None => {
+            format!("The connection waited {waited} to be accepted; nothing recorded shows why")
+        }
+    };
+    Some(draft.rows(late.rows).say(
+        text,
         "Look at how many processes accept on this address (gunicorn: --workers) and whether the \
          listen backlog overflows (nstat TcpExtListenOverflows)",
     ))
 }
+
+const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
+    ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
+
+const KEEP_FREE: &str = "Keep the accepting thread free: nothing heavy in its process's other threads, or \
+    more processes that accept (gunicorn: --workers)";
 
 /// In which state, if any one, a thread was blocked for enough of the time.
 fn blocked<'a>(
@@ -124,8 +166,22 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         if let Some(finding) = own_thread_blocked(case, &at, &waited) {
             return Some(finding);
         }
+        let (late, doing) = handed_on_late(case, &at);
+        if let Some(doing) = doing.as_ref().filter(|_| proven(late.shown, ns)) {
+            let culprit = case.blame(&late.holders, ns, &at);
+            let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
+            let advice = match (late.lacked_cpu, late.holders.is_empty()) {
+                (true, _) => MORE_CPUS,
+                (false, true) => KEEP_FREE,
+                (false, false) => MOVE_WORK,
+            };
+            let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
+            return Some(
+                draft.say(format!("No thread read the request for {waited}: {doing}"), advice),
+            );
+        }
         let idle = pool.idle();
-        let text = if pool.served.is_empty() || idle == 0 {
+        let mut text = if pool.served.is_empty() || idle == 0 {
             format!(
                 "No thread read the request for {waited}; nothing recorded shows that all of them were busy"
             )
@@ -136,6 +192,9 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
                 pool.threads()
             )
         };
+        if let Some(doing) = doing {
+            text += &format!("; {doing}");
+        }
         return Some(draft.say(
             text,
             "Look at what the dispatching thread did meanwhile (`underspan sql`, table \
@@ -184,6 +243,43 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
 }
 
+/// What both threads did that a request goes through between accept and read.
+struct HandedOn {
+    shown: u64,
+    lacked_cpu: bool,
+    holders: BTreeMap<u32, Suspect>,
+    rows: Vec<(u64, RowRef)>,
+}
+
+/// Until the reading thread was woken, the one that accepts had not handed the request on; from then on
+/// it is the reader that was late. What the other did in its time held nobody up.
+fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
+    let (request, phase) = (case.request, case.window.handoff);
+    let one = request.accept_tid == request.tid || request.accept_tid == 0;
+    let woken = match woken(case, request.tid, phase) {
+        Some(woken) if !one => woken,
+        _ => phase.start,
+    };
+    let before = at.within(Interval::between(phase.start, woken));
+    let after = at.within(Interval::between(woken, phase.end));
+    let dispatcher = Late::of(case, request.accept_tid, &before, &IDLE, false);
+    let reader = Late::of(case, request.tid, &after, &IDLE, false);
+    let ns = at.total();
+    let words = [dispatcher.words("hands requests on", ns), reader.words("took it up", ns)];
+    let words: Vec<_> = words.into_iter().flatten().collect();
+    let longest =
+        if dispatcher.shown.total() > reader.shown.total() { &dispatcher } else { &reader };
+    let lacked_cpu = longest.lacked_cpu();
+    let shown = dispatcher.shown.total() + reader.shown.total();
+    let mut holders = dispatcher.holders;
+    for (tid, suspect) in reader.holders {
+        holders.entry(tid).or_default().add(&suspect.name, suspect.ns);
+    }
+    let rows = dispatcher.rows.into_iter().chain(reader.rows).collect();
+    let words = (!words.is_empty()).then(|| words.join("; "));
+    (HandedOn { shown, lacked_cpu, holders, rows }, words)
+}
+
 /// Every thread that serves requests waited for one and the same thing: more threads would too.
 fn exhausted(case: &Case<'_>, pool: &Pool<'_>, at: &Cover, waited: &str) -> Option<Finding> {
     let (stuck, rows) = pool.stuck_on(case, at)?;
@@ -230,7 +326,14 @@ fn own_thread_blocked(case: &Case<'_>, at: &Cover, waited: &str) -> Option<Findi
     }
     let (state, rows) = blocked(case, request.tid, case.window.handoff, at)?;
     let shown: Cover = rows.iter().map(|(_, part)| *part).collect();
-    let culprit = case.thread(request.tid, &request.thread, shown.intersect(at).total(), at);
+    // Who waits for the interpreter or for a CPU is not to blame for that.
+    if is_gil(state) || state.class() == Class::CpuWait {
+        return None;
+    }
+    let culprit = Culprit {
+        place: case.place_in(request.tid, at, state),
+        ..case.thread(request.tid, &request.thread, shown.intersect(at).total(), at)
+    };
     let text = format!(
         "Thread {} ({}) accepted the connection and read the request {waited} later; it was {} in \
          between",

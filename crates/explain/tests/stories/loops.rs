@@ -36,3 +36,17 @@ fn a_loop_that_waited_for_a_cpu_blames_nobody() {
     assert_eq!((lag.relation, lag.culprit), (Relation::Unknown, None));
     assert_eq!(lag.pattern, "");
 }
+
+#[test]
+fn a_loop_that_stood_still_during_the_handler_is_told_and_nobody_blamed() {
+    let mut evidence = stalled_loop();
+    let request = evidence.request.as_mut().unwrap();
+    request.handoff_ns = 0;
+    request.duration_ns = request.handler_ns;
+    evidence.stalls[0].duration_ns = 100 * MS;
+    let lag = only(&evidence);
+    assert_eq!((lag.kind, lag.relation, &lag.culprit), (Kind::LoopLag, Relation::Unknown, &None));
+    assert_eq!((lag.parts[0].part, lag.ns), ("handler", 100 * MS));
+    assert!(lag.text.contains("in events at views.py:31"), "{}", lag.text);
+    assert!(lag.text.contains("or of another one is not known"), "{}", lag.text);
+}

@@ -81,3 +81,113 @@ fn a_pool_that_is_stuck_on_one_peer_needs_no_more_threads() {
     evidence.waits.pop();
     assert_eq!(only(&evidence).pattern, "", "one thread was not");
 }
+
+fn late(accept_queue: u64, handoff: u64) -> underspan_model::Request {
+    let shape =
+        Shape { id: 1, worker: 0, at_ms: 100, accept_queue, handoff, handler: 5, cells: &[] };
+    request("/x", &shape)
+}
+
+#[test]
+fn a_reader_that_was_woken_and_waited_for_the_gil_explains_the_handoff() {
+    let slow = late(0, 100);
+    // Woken at once: it waited for work, and then for the interpreter.
+    let work = wait(&slow, State::LockWait, 0, 2);
+    let evidence = Evidence {
+        waits: vec![work, wait(&slow, State::GilWait, 2, 98)],
+        gil_waits: vec![gil_wait(&slow, 2, 98, (4140, "cruncher"), 0)],
+        ..of(slow)
+    };
+    let handoff = only(&evidence);
+    assert_eq!((handoff.kind, handoff.relation), (Kind::Handoff, Relation::Caused));
+    assert_eq!(handoff.culprit.unwrap().tid, 4140, "{}", handoff.text);
+    assert!(handoff.text.contains("which took it up, was waiting for the GIL for 98.0 ms"));
+    assert!(!handoff.text.contains("nothing recorded"), "{}", handoff.text);
+}
+
+#[test]
+fn an_accepting_thread_that_was_woken_and_got_no_cpu_is_no_culprit() {
+    let slow = late(100, 0);
+    let mut polled = wait(&slow, State::PollWait, 0, 100);
+    (polled.tid, polled.thread) = (4102, String::from("MainThread"));
+    polled.runnable_ns = 99 * MS;
+    let queue = only(&Evidence { waits: vec![polled.clone()], ..of(slow.clone()) });
+    assert_eq!((queue.relation, queue.culprit), (Relation::Unknown, None));
+    let told =
+        "thread MainThread (4102), which accepts, was waiting for a CPU (run queue) for 99.0 ms";
+    assert!(queue.text.contains(told), "{}", queue.text);
+    assert!(queue.advice.contains("more CPUs"), "{}", queue.advice);
+
+    // One that polled all the time and was not woken shows nothing.
+    polled.runnable_ns = 0;
+    let queue = only(&Evidence { waits: vec![polled], ..of(slow) });
+    assert!(queue.text.ends_with("nothing recorded shows why"), "{}", queue.text);
+}
+
+#[test]
+fn what_kept_the_accepting_thread_by_turns_is_told_and_is_nobodys_alone() {
+    let mut slow = late(100, 0);
+    slow.accept_tid = slow.tid;
+    let evidence = Evidence {
+        waits: vec![wait(&slow, State::GilWait, 0, 60), wait(&slow, State::NetRead, 62, 37)],
+        gil_waits: vec![gil_wait(&slow, 0, 60, (4131, "janitor"), 60)],
+        gc_pauses: vec![pause(&slow, 4131, "janitor", 0, 60)],
+        ..of(slow)
+    };
+    let queue = only(&evidence);
+    assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None), "{}", queue.text);
+    let parts = [
+        "waiting for a sibling thread's garbage collection for 60.0 ms (by thread janitor (4131))",
+        "reading from a socket for 37.0 ms",
+    ];
+    assert!(parts.iter().all(|part| queue.text.contains(part)), "{}", queue.text);
+}
+
+#[test]
+fn a_burst_needs_as_many_threads_as_come_at_once() {
+    let shape = |id: u64, worker: u32, handoff: u64| Shape {
+        id,
+        worker,
+        at_ms: 0,
+        accept_queue: 0,
+        handoff,
+        handler: 300,
+        cells: &[(State::Sleep, 300)],
+    };
+    let last = request("/x", &shape(1, 0, 600));
+    let others = (0..5).map(|n| {
+        let of_turn = u32::try_from(n % 2).unwrap();
+        request("/x", &shape(10 + n, of_turn, n / 2 * 300))
+    });
+    let evidence = Evidence { siblings: others.collect(), ..of(last) };
+    let handoff = findings(&evidence).into_iter().find(|f| f.kind == Kind::Handoff).unwrap();
+    assert!(handoff.advice.contains("--threads 6"), "{} {}", handoff.text, handoff.advice);
+}
+
+#[test]
+fn a_loop_that_serves_one_at_a_time_is_advised_as_a_loop() {
+    let mut slow = late(400, 0);
+    slow.accept_tid = slow.tid;
+    let shape = Shape {
+        id: 2,
+        worker: 0,
+        at_ms: 90,
+        accept_queue: 0,
+        handoff: 0,
+        handler: 409,
+        cells: &[],
+    };
+    let spun = request("/spin", &shape);
+    let stall = underspan_model::LoopStall {
+        host: slow.host.clone(),
+        pid: slow.pid,
+        tid: slow.tid,
+        start_time: spun.start_time,
+        duration_ns: 409 * MS,
+        ..underspan_model::LoopStall::default()
+    };
+    let evidence = Evidence { siblings: vec![spun], stalls: vec![stall], ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!(queue.relation, Relation::Caused);
+    assert!(queue.advice.contains("run_in_executor"), "{}", queue.advice);
+}
