@@ -152,9 +152,20 @@ async fn refuse_empty(store: &Store, picture: &Picture) -> anyhow::Result<()> {
             existing(&tables)
         )
     } else {
-        format!("{}; name another range with --last, --since and --until", existing(&tables))
+        format!("{}; {}", existing(&tables), instead(&tables, *since, *until))
     };
     Err(Failure::new(message).hint(hint).into())
+}
+
+/// Another range helps only where this one has no rows.
+fn instead(tables: &[Extent], since: u64, until: u64) -> &'static str {
+    let reaches = |t: &Extent| t.rows > 0 && t.first <= until && t.last >= since;
+    if tables.iter().any(reaches) {
+        "so this range was watched: nothing of this kind took long enough to be a sample, or nothing \
+         fits what else was asked for. Name a longer range, or leave a filter out"
+    } else {
+        "name another range with --last, --since and --until"
+    }
 }
 
 fn existing(tables: &[Extent]) -> String {
@@ -168,4 +179,18 @@ fn existing(tables: &[Extent]) -> String {
         ),
     });
     each.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_range_is_advised_where_this_one_has_no_rows() {
+        let extent = |first, last, rows| Extent { table: "off_cpu".to_owned(), first, last, rows };
+        let watched = [extent(100, 900, 7)];
+        assert!(instead(&watched, 200, 300).contains("was watched"));
+        assert!(instead(&watched, 950, 990).starts_with("name another range"));
+        assert!(instead(&[extent(0, 0, 0)], 0, 300).starts_with("name another range"));
+    }
 }

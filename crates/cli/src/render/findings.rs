@@ -1,7 +1,7 @@
 //! The findings: what happened, who, the rows that show it, what would help.
 
 use underspan_explain::words::{duration, percent};
-use underspan_explain::{Culprit, Explanation, Finding, Relation, RowRef};
+use underspan_explain::{Culprit, Explanation, Finding, Relation, RowRef, WORK};
 
 use super::Ink;
 use super::explanation::hanging;
@@ -12,13 +12,31 @@ const ROWS: usize = 3;
 
 pub(super) fn findings(it: &Explanation, width: usize, ink: Ink) -> String {
     if it.findings.is_empty() {
-        return ink.good("  none: nothing took long enough to be worth a change\n");
+        return nothing(it, width, ink);
     }
     let each = it.findings.iter().enumerate().map(|(n, finding)| {
         let gap = if n == 0 { "" } else { "\n" };
         format!("{gap}{}", one(n + 1, finding, it, width, ink))
     });
     each.collect()
+}
+
+/// What a handler waited for on an event loop is not known: that is not the same as nothing.
+fn nothing(it: &Explanation, width: usize, ink: Ink) -> String {
+    let handler = it.parts.iter().find(|part| part.part == "handler");
+    match handler.filter(|part| WORK.reached(part.ns, it.client_wait_ns)) {
+        Some(part) => hanging(
+            "  ",
+            &format!(
+                "none: what the handler did for {} on the event loop is not known; no iteration of the \
+                 loop was seen to take long meanwhile",
+                duration(part.ns)
+            ),
+            width,
+            |line| ink.warn(line),
+        ),
+        None => ink.good("  none: nothing took long enough to be worth a change\n"),
+    }
 }
 
 fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: Ink) -> String {

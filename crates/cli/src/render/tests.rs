@@ -32,6 +32,19 @@ fn an_event_loop() {
     assert_snapshot!(plain(&common::event_loop()));
 }
 
+/// It waited for something that is not known, which is not nothing.
+#[test]
+fn a_long_handler_on_an_event_loop_is_not_said_to_be_nothing() {
+    let mut evidence = common::event_loop();
+    let request = evidence.request.as_mut().unwrap();
+    (request.handoff_ns, request.duration_ns) = (0, request.handler_ns);
+    let text = plain(&evidence);
+    assert!(
+        text.contains("none: what the handler did for 120.0 ms on the event loop is not known")
+    );
+    assert!(!text.contains("nothing took long enough"), "{text}");
+}
+
 #[test]
 fn a_lock_with_its_lines() {
     assert_snapshot!(plain(&common::held_lock()));
