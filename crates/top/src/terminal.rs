@@ -20,8 +20,22 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A signal asked for the end.
 static END: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn end(_signal: i32) {
+extern "C" fn end(signal: i32) {
+    // The terminal is gone: there is none to give back, and whoever reads it may never return.
+    if signal == libc::SIGHUP && hung_up(libc::STDIN_FILENO, 0) {
+        // SAFETY: may be called in a handler; the kernel takes the programs out.
+        unsafe { libc::_exit(128 + signal) };
+    }
     END.store(true, Ordering::Relaxed);
+}
+
+/// Waits for up to so many milliseconds until there is something to read, and says whether the other end
+/// of the terminal is gone. crossterm must not be asked then: it reads nothing again and again, for ever.
+fn hung_up(terminal: i32, wait_ms: i32) -> bool {
+    let mut asked = libc::pollfd { fd: terminal, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    let told = unsafe { libc::poll(&raw mut asked, 1, wait_ms) };
+    told > 0 && asked.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
 }
 
 /// SIGTERM and SIGHUP end the loop, so that the terminal is given back.
@@ -100,8 +114,12 @@ pub fn show(watch: &mut Watch, mut stacks: Stacks, every: Duration) -> Result<()
 fn keys(app: &mut App, next: Instant) -> Result<bool, Error> {
     let wait = next.saturating_duration_since(Instant::now()).min(LOOK);
     let mut changed = false;
-    let mut wait = Some(wait);
-    while event::poll(wait.take().unwrap_or(Duration::ZERO)).map_err(Error::Terminal)? {
+    if hung_up(libc::STDIN_FILENO, i32::try_from(wait.as_millis()).unwrap_or(0)) {
+        END.store(true, Ordering::Relaxed);
+        return Ok(false);
+    }
+    // A signal, such as that of another size, ends the wait as well: it is asked for in any case.
+    while event::poll(Duration::ZERO).map_err(Error::Terminal)? {
         match event::read().map_err(Error::Terminal)? {
             Event::Key(key) if key.kind != KeyEventKind::Release => app.key(key),
             _ => {}
@@ -114,5 +132,26 @@ fn keys(app: &mut App, next: Instant) -> Result<bool, Error> {
 fn read_stack(app: &mut App, watch: &Watch, stacks: &mut Stacks) {
     if let Some(detail) = &mut app.detail {
         detail.stack = Some(stacks.read(detail.pid, detail.tid, watch.sample(detail.tid)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_whose_other_end_is_gone_is_noticed() {
+        let (mut master, mut slave) = (0, 0);
+        let none = std::ptr::null_mut();
+        // SAFETY: two valid places for descriptors; the rest is not wanted.
+        let opened =
+            unsafe { libc::openpty(&mut master, &mut slave, none, none.cast(), none.cast()) };
+        assert_eq!(opened, 0);
+        assert!(!hung_up(slave, 0), "it is there, and silent");
+        // SAFETY: our own descriptors.
+        unsafe { libc::close(master) };
+        assert!(hung_up(slave, 1000));
+        // SAFETY: likewise.
+        unsafe { libc::close(slave) };
     }
 }

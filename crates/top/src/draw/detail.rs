@@ -81,6 +81,10 @@ fn where_it_is(stack: &Current, lines: &mut Vec<Line<'static>>, width: u16) {
         text += &format!(" (incomplete: {})", sampled.truncated);
     }
     lines.push(title(&text));
+    if sampled.frames.is_empty() {
+        // A heading with nothing below it looks as if something had been cut off.
+        lines.push(Line::styled("  nothing of this stack is known", dim()));
+    }
     lines.extend(sampled.frames.iter().map(|frame| indented(frame, width)));
 }
 

@@ -180,6 +180,18 @@ fn looking_into_a_thread() {
 }
 
 #[test]
+fn a_stack_without_frames_is_told_so() {
+    let mut app = app();
+    press(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
+    let sampled =
+        Sampled { age_ns: 30 * MS, on_cpu: false, frames: Vec::new(), truncated: String::new() };
+    let (kernel, python) = (Ok(Vec::new()), Ok(Vec::new()));
+    app.detail.as_mut().unwrap().stack = Some(Current { kernel, python, sampled: Some(sampled) });
+    let screen = screen(&app, 80, 24);
+    assert!(screen.contains("nothing of this stack is known"), "{screen}");
+}
+
+#[test]
 fn a_thread_that_has_ended_is_told_so() {
     let mut app = app();
     press(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
