@@ -140,23 +140,27 @@ impl Sampler {
         let (stacks, without) = self.stacks(tid);
         let lost = self.session.lost().expect("the counters can be read");
         let untold = lost.iter().filter(|lost| lost.reason == "untold").map(|lost| lost.count);
-        assert!(without <= untold.sum::<u64>(), "{without} samples have no stack");
+        let untold = untold.sum::<u64>();
+        assert!(without <= untold, "{without} waits have no stack, {untold} are untold");
         stacks
     }
 
-    /// The same, and how many have none. What was there before a program began to sleep may have none, too.
+    /// The same, and how many waits have none. What was there before a program began to sleep may have none, too.
     pub(crate) fn stacks(&self, tid: u32) -> (HashMap<RawStack, usize>, u64) {
         let mut stacks = HashMap::new();
         let wanted = |row: &&Row| row.table == "off_cpu" && row.u64("tid") == u64::from(tid);
-        let mut without = 0u64;
+        let mut without = Vec::new();
         for row in self.rows.iter().filter(wanted) {
             match (row.u64("stack_id") as usize).checked_sub(1) {
                 Some(index) => {
                     *stacks.entry(self.context.stacks[index].clone()).or_default() += 1;
                 }
-                None => without += 1,
+                None => without.push((row.u64("start_time"), row.u64("duration_ns"))),
             }
         }
-        (stacks, without)
+        // What follows upon the wake-up is a row of its own, of the same wait.
+        let ends: Vec<_> = without.iter().map(|(start, duration)| start + duration).collect();
+        let waits = without.iter().filter(|(start, _)| !ends.contains(start)).count();
+        (stacks, waits as u64)
     }
 }
