@@ -90,7 +90,7 @@ static __always_inline void gil_wait_flush(struct thread *t)
 		submit(e);
 	}
 	if (config.off_cpu_period_ns)
-		sample_gil_wait(t->tid);
+		sample_gil_wait(t);
 	__builtin_memset(g, 0, sizeof(*g));
 }
 

@@ -181,9 +181,8 @@ static __always_inline void fill_ends_of_wait(struct wait_event *e, struct sock 
  *
  * This and others are global functions: they are verified once, and not on every way that leads to them.
  */
-int emit_wait(__u32 tid, __u32 displaced, __u64 now)
+int emit_wait(struct thread *t, __u32 displaced, __u64 now)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct wait_event *e;
 	struct wait *w;
 
@@ -225,7 +224,7 @@ static __always_inline void end_wait(struct thread *t, struct task_struct *task,
 	if (w->gil)
 		gil_sleep_end(t, now);
 	else if (w->start && now - w->start >= config.wait_threshold_ns)
-		emit_wait(t->tid, displaced, now);
+		emit_wait(t, displaced, now);
 	if (t->loop_kind && waits_for_work(w->state))
 		loop_wait_ended(t, now);
 }

@@ -2,16 +2,15 @@
 /*
  * Does a thread sleep in the kernel where it slept the last time? See asleep.bpf.h.
  */
+#include "../bpf/read.h"
 #include "asleep.bpf.h"
 
 /* Stacks in the kernel are aligned to their size. */
 #define KERNEL_STACK 16384
 
-int asleep_still(__u32 tid, __u64 sp)
+int asleep_still(struct thread *t, __u64 sp)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct asleep *a;
-	__u64 word;
 
 	if (!t || !t->asleep.frames || t->asleep.syscall != t->wait.syscall)
 		return 0;
@@ -19,8 +18,7 @@ int asleep_still(__u32 tid, __u64 sp)
 	for (__u32 i = 0; i < ASLEEP_FRAMES; i++) {
 		if (i >= a->frames)
 			break;
-		if (bpf_probe_read_kernel(&word, sizeof(word), (void *)(sp + a->slot[i] * sizeof(word))) ||
-		    word != a->address[i])
+		if (read_word(sp + a->slot[i] * sizeof(__u64)) != a->address[i])
 			return 0;
 	}
 	return 1;
@@ -49,10 +47,9 @@ static long find_frame(__u32 i, struct asleep_search *c)
 	return 0;
 }
 
-int remember_asleep(__u32 tid, __u64 sp, __u64 sequence)
+int remember_asleep(struct thread *t, __u64 sp, __u64 sequence)
 {
 	__u32 moment = STACK_ASLEEP, zero = 0;
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct asleep_words *words = bpf_map_lookup_elem(&asleep_words, &zero);
 	struct asleep_search c = { .words = words };
 	__u64 size = KERNEL_STACK - sp % KERNEL_STACK;

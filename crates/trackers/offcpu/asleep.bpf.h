@@ -13,10 +13,10 @@
 #include "../stack/stack.bpf.h"
 
 /* Whether the thread, whose stack pointer this is, sleeps where it was told to. */
-int asleep_still(__u32 tid, __u64 sp);
+int asleep_still(struct thread *t, __u64 sp);
 
 /* The thread's stack that has just been unwound, and told as that sample's. */
-int remember_asleep(__u32 tid, __u64 sp, __u64 sequence);
+int remember_asleep(struct thread *t, __u64 sp, __u64 sequence);
 
 /*
  * Tells where the thread, which is about to go on, slept: in a record of the sample `sequence`, unless an
@@ -27,7 +27,7 @@ static __always_inline __u64 tell_asleep(struct thread *t, struct task_struct *t
 	__u64 sp = task->thread.sp;
 	struct stack_scratch *s;
 
-	if (asleep_still(t->tid, sp))
+	if (asleep_still(t, sp))
 		return t->asleep.sequence;
 	t->asleep.frames = 0;
 	s = stack_begin(STACK_ASLEEP, t, now);
@@ -36,7 +36,7 @@ static __always_inline __u64 tell_asleep(struct thread *t, struct task_struct *t
 	s->e.sequence = sequence;
 	stack_kernel(s, task);
 	if (stack_send(s, EVENT_STACK, TRACKER_OFFCPU))
-		remember_asleep(t->tid, sp, sequence);
+		remember_asleep(t, sp, sequence);
 	return sequence;
 }
 

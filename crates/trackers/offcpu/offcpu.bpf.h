@@ -12,16 +12,16 @@
 #include "asleep.bpf.h"
 #include "offcpu.h"
 
-/* In sample.bpf.c. Each finds the thread by its tid: a global function is verified once. */
+/* In sample.bpf.c: a global function is verified once, and not on every way that leads to it. */
 
 /* Whether the thread's wait, which is over and was not for the GIL, is a sample. If so, of how much. */
-int weigh_wait(__u32 tid, __u64 now);
+int weigh_wait(struct thread *t, __u64 now);
 /* Tells of such a wait. `asleep_as`: see struct off_cpu_event. */
-int sample_wait(__u32 tid, __u64 asleep_as, __u64 now);
+int sample_wait(struct thread *t, __u64 asleep_as, __u64 now);
 /* Whether the thread's wait for the GIL will be a sample, were it over now, and has no stack yet. */
-int gil_needs_stack(__u32 tid);
+int gil_needs_stack(struct thread *t);
 /* The thread's wait for the GIL is over. */
-int sample_gil_wait(__u32 tid);
+int sample_gil_wait(struct thread *t);
 
 /*
  * Whether the thread, which serves requests and has none now, is in a state in which it waits for one. It may
@@ -103,12 +103,12 @@ static int errand_stack(struct bpf_map *map, void *key, void *value)
 static __always_inline void off_cpu_end(struct thread *t, struct task_struct *task, __u64 now)
 {
 	if (t->wait.gil) {
-		if (gil_needs_stack(t->tid)) {
+		if (gil_needs_stack(t)) {
 			t->gil.asleep_as = begin_sample(t, task, now);
 			t->gil.sequence = t->sampling.sequence;
 		}
-	} else if (weigh_wait(t->tid, now)) {
-		sample_wait(t->tid, begin_sample(t, task, now), now);
+	} else if (weigh_wait(t, now)) {
+		sample_wait(t, begin_sample(t, task, now), now);
 	}
 	if (!t->sampling.due)
 		return;
@@ -119,8 +119,8 @@ static __always_inline void off_cpu_end(struct thread *t, struct task_struct *ta
 /* The thread came back on a CPU a while ago, and nobody told: a sample without a stack. */
 static __always_inline void off_cpu_untold(struct thread *t, __u64 now)
 {
-	if (!t->wait.gil && weigh_wait(t->tid, now))
-		sample_wait(t->tid, new_sample(t), now);
+	if (!t->wait.gil && weigh_wait(t, now))
+		sample_wait(t, new_sample(t), now);
 }
 
 /*

@@ -132,9 +132,8 @@ static __always_inline __u64 ready_ns(const struct wait *w, __u64 now)
 	return w->woken ? now - w->woken : 0;
 }
 
-int weigh_wait(__u32 tid, __u64 now)
+int weigh_wait(struct thread *t, __u64 now)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	__u64 duration, ready;
 	struct weights *weights;
 	struct wait *w;
@@ -151,9 +150,8 @@ int weigh_wait(__u32 tid, __u64 now)
 	return any_weight(weights);
 }
 
-int sample_wait(__u32 tid, __u64 asleep_as, __u64 now)
+int sample_wait(struct thread *t, __u64 asleep_as, __u64 now)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct off_cpu_event *e;
 	struct wait *w;
 
@@ -190,9 +188,8 @@ static __always_inline __u64 gil_blocked(const struct gil_wait *g)
 }
 
 /* Its stack is that of any of its sleeps; when the wait turns out to be over, the thread is elsewhere. */
-int gil_needs_stack(__u32 tid)
+int gil_needs_stack(struct thread *t)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	const struct gil_wait *g;
 
 	if (!t || t->gil.sequence)
@@ -202,9 +199,8 @@ int gil_needs_stack(__u32 tid)
 	       would_sample(t, STATE_RUNNABLE, g->runnable_ns);
 }
 
-int sample_gil_wait(__u32 tid)
+int sample_gil_wait(struct thread *t)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	const struct gil_wait *g;
 	struct weights *weights;
 	struct off_cpu_event *e;
