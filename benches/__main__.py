@@ -23,7 +23,7 @@ from bench.report import Part, write  # noqa: E402
 from bench.settings import FULL, QUICK, Settings  # noqa: E402
 
 # Each is a module with TITLE, NOTES and run(folder, settings), in the order of the document.
-PARTS = ["programs", "gil", "stack", "stacks", "agent", "ring", "netstack", "scale"]
+PARTS = ["programs", "gil", "stack", "saturation", "stacks", "agent", "ring", "netstack", "scale"]
 RESULTS = machine.ROOT / "target" / "bench"
 TOOLS = {
     "bpftool": "bpftool",

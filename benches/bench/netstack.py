@@ -17,11 +17,14 @@ from bench.settings import Settings
 TITLE = "Packets: the receive stack's histograms"
 NOTES = [
     "Two network namespaces joined by veth. The flood is one thread that sends datagrams of 32 bytes as fast as it can "
-    "and one that reads them; the round trips are one message to and fro, again and again. With and without "
-    "`underspan netstack` by turns, changing who begins; a ratio is against the run beside it, and told are the median "
-    "and the interval that has the true one with 95 % confidence. Nanoseconds a point are the kernel's own "
-    "count of each program's run time (`bpf_stats_enabled`), in a run of its own. The counting itself is part of it: "
-    "an empty program at the same packets says how much, and what remains without it is held against the target.",
+    "and one that reads them; the stream is the same over TCP, each message in a segment of its own; the round trips "
+    "are one message to and fro, again and again. With and without `underspan netstack` by turns, changing who begins; "
+    "a ratio is against the run beside it, and told are the median and the interval that has the true one with 95 % "
+    "confidence.",
+    "Nanoseconds a point are the kernel's own count of each program's run time (`bpf_stats_enabled`), in runs of their "
+    "own: of flood and stream, the highest rates that this machine makes on veth, and, for comparison, of the round "
+    "trips, between which each CPU does something else, so that less is in its caches. The counting itself is part of "
+    "it: an empty program at the same packets says how much, and what remains without it is held against the target.",
 ]
 ADDRESS = "10.80.0.2"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
@@ -99,32 +102,40 @@ def statistics() -> Iterator[None]:
         STATS.write_text(before)
 
 
-def points(folder: Path, names: tuple[str, str], seconds: float) -> list[Row]:
-    """Run time of each program while packets of all kinds pass."""
+def points(folder: Path, names: tuple[str, str], ways: tuple[str, ...], seconds: float) -> dict[str, bpf.Cost]:
+    """Run time of each program while such packets pass."""
     with watching(names[0]) as pid, Bpftrace(folder, f"tracepoint:net:{EMPTY} {{ }}") as empty, statistics():
         before = bpf.costs(pid) | bpf.costs(empty.pid)
-        for way in ("flood", "udp", "tcp"):
+        for way in ways:
             play(folder, names, way, seconds)
-        costs = bpf.difference(before, bpf.costs(pid) | bpf.costs(empty.pid))
+        return bpf.difference(before, bpf.costs(pid) | bpf.costs(empty.pid))
+
+
+def told(costs: dict[str, bpf.Cost], where: str, limit: int | None) -> list[Row]:
+    """A row for each point, against the limit if there is one."""
 
     def of(name: str) -> bpf.Cost | None:
         return next((cost for known, cost in costs.items() if known[:15] == name[:15]), None)
 
     counting = of(EMPTY)
-    if counting is None:
+    if counting is None or not counting.runs:
         raise BenchError("the empty program saw no packet: what the counting costs is not known")
-    rows = [Row("Each packet at an empty program, for comparison", f"{counting.each:.0f} ns, {counting.runs:,} times")]
+    rows = [Row(f"{where}: an empty program, for comparison", f"{counting.each:.0f} ns, {counting.runs:,} packets")]
     for name, what in POINTS.items():
-        if cost := of(name):
-            value = cost.each - counting.each
-            figure = f"{cost.each:.0f} ns, {cost.runs:,} times; {value:.0f} ns without the counting"
-            rows.append(at_most(f"Each packet at {what}", value, POINT_NS, figure, f"≤ {POINT_NS} ns"))
+        cost = of(name)
+        if not cost or not cost.runs:
+            continue
+        value = cost.each - counting.each
+        figure = f"{cost.each:.0f} ns, {cost.runs:,} packets; {value:.0f} ns without the counting"
+        row = f"{where}: each packet at {what}"
+        rows.append(at_most(row, value, limit, figure, f"≤ {limit} ns") if limit else Row(row, figure))
     return rows
 
 
 def run(folder: Path, settings: Settings) -> list[Row]:
     seconds = settings.storm_s
-    ways = {"flood": ("sent", "received"), "udp": ("rate", "p99_ns"), "tcp": ("rate", "p99_ns")}
+    one_way, to_and_fro = ("sent", "received"), ("rate", "p99_ns")
+    ways = {"flood": one_way, "stream": one_way, "udp": to_and_fro, "tcp": to_and_fro}
     off: dict[str, list[dict]] = {way: [] for way in ways}
     on: dict[str, list[dict]] = {way: [] for way in ways}
     with wire() as names:
@@ -134,13 +145,15 @@ def run(folder: Path, settings: Settings) -> list[Row]:
                 for watched in (pair % 2 == 0, pair % 2 == 1):
                     with watching(names[0]) if watched else nullcontext():
                         (on if watched else off)[way].append(play(folder, names, way, seconds))
-        rows = points(folder, names, seconds)
-    rows.append(Row("Flood: packets a second, unwatched", spread([one["sent"] for one in off["flood"]])))
+        rows = told(points(folder, names, ("flood", "stream"), seconds), "Flood and stream", POINT_NS)
+        rows += told(points(folder, names, ("udp", "tcp"), seconds), "Round trips", None)
     for way, figures in ways.items():
+        name = way.capitalize() if figures == one_way else f"{way.upper()} round trips"
+        if figures == one_way:
+            rows.append(Row(f"{name}: packets a second, unwatched", spread([one["sent"] for one in off[way]])))
         for figure in figures:
             ratios = [with_us[figure] / without[figure] for without, with_us in zip(off[way], on[way])]
             what = {"sent": "packets a second", "received": "of them read", "rate": "a second", "p99_ns": "p99"}[figure]
-            name = "Flood" if way == "flood" else f"{way.upper()} round trips"
             if figure == "p99_ns":
                 base = spread([one[figure] / 1e3 for one in off[way]], "{:.1f}")
                 rows.append(Row(f"{name}: p99, unwatched", f"{base} µs"))

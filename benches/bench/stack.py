@@ -73,8 +73,8 @@ def run(folder: Path, settings: Settings) -> list[Row]:
         saturate(service.port, PAGES[0], settings)  # warm: connections, caches, bytecode
         for round_number in range(settings.stack_rounds):
             for page in PAGES:
-                turns[page].rates.append(STEADY_SHARE * saturate(service.port, page, settings))
-            for who in (NOBODY, *WATCHERS[:: -1 if round_number % 2 else 1], AGAIN):
+                turns[page].rates.append(STEADY_SHARE * saturate(service.port, page, settings)["rate"])
+            for who in turns_of(round_number):
                 with watching(who, folder / f"{who}{round_number}", worker):
                     for page in PAGES:
                         seen = paced(folder, service.port, page, turns[page].rates[-1], settings)
@@ -82,12 +82,20 @@ def run(folder: Path, settings: Settings) -> list[Row]:
     return [row for page in PAGES for row in rows(page, turns[page])]
 
 
-def saturate(port: int, page: Page, settings: Settings) -> float:
-    """How many requests a second it answers at the most. Nothing of that load is left when it returns."""
+def turns_of(round_number: int) -> tuple[str, ...]:
+    """Who watches in this round, one after another: every second round plays the watchers backwards."""
+    return (NOBODY, *WATCHERS[:: -1 if round_number % 2 else 1], AGAIN)
+
+
+def saturate(port: int, page: Page, settings: Settings) -> dict:
+    """As many requests as it answers. Returns what the clients saw, and the machine's CPU seconds for each request.
+    Nothing of that load is left then."""
+    before = machine.busy_s()
     path = page.path.replace("{n}", "7")
-    rate = workload.wrk(port, path, settings.saturation_s, CONNECTIONS, keep_alive=False)["rate"]
+    seen = workload.wrk(port, path, settings.saturation_s, CONNECTIONS, keep_alive=False)
+    cpu = machine.busy_s() - before
     time.sleep(DRAINED_S)
-    return rate
+    return seen | {"cpu": cpu / seen["answered"]}
 
 
 def paced(folder: Path, port: int, page: Page, rate: float, settings: Settings) -> dict:

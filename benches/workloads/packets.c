@@ -1,7 +1,8 @@
-// Packets over veth: packets flood|udp|tcp RECEIVER_NETNS SENDER_NETNS ADDRESS SECONDS
+// Packets over veth: packets flood|stream|udp|tcp RECEIVER_NETNS SENDER_NETNS ADDRESS SECONDS
 //
-// flood: as many datagrams as one thread can send, and one that reads them. udp, tcp: one message to and
-// fro as often as it goes. Prints one JSON object.
+// flood: as many datagrams as one thread can send, and one that reads them. stream: the same of messages over
+// TCP, each in a segment of its own. udp, tcp: one message to and fro as often as it goes. Prints one JSON
+// object.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -25,7 +26,7 @@
 
 static atomic_bool stop;
 static int receiver, sender;
-static unsigned long sent, received;
+static unsigned long sent, received, received_bytes;
 
 static void die(const char *what)
 {
@@ -112,9 +113,7 @@ static void *drain(void *unused)
 	struct mmsghdr all[BATCH];
 	struct iovec parts[BATCH];
 	char bytes[BATCH * BYTES];
-	struct timeval limit = { .tv_usec = 100000 };
 
-	setsockopt(receiver, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	messages(all, parts, bytes);
 	while (!stop) {
 		int count = recvmmsg(receiver, all, BATCH, MSG_WAITFORONE, NULL);
@@ -122,6 +121,30 @@ static void *drain(void *unused)
 		if (count > 0)
 			received += count;
 	}
+	return unused;
+}
+
+static void *stream(void *unused)
+{
+	char bytes[BYTES] = {};
+
+	while (!stop)
+		if (send(sender, bytes, sizeof(bytes), 0) == sizeof(bytes))
+			sent++;
+	return unused;
+}
+
+static void *drain_stream(void *unused)
+{
+	char bytes[BATCH * BYTES];
+
+	while (!stop) {
+		ssize_t length = recv(receiver, bytes, sizeof(bytes), 0);
+
+		if (length > 0)
+			received_bytes += length;
+	}
+	received = received_bytes / BYTES;
 	return unused;
 }
 
@@ -134,6 +157,24 @@ static void *echo(void *unused)
 		if (send(receiver, bytes, length, 0) < 0)
 			break;
 	return unused;
+}
+
+static void one_way(double seconds, void *(*take)(void *), void *(*give)(void *))
+{
+	struct timeval limit = { .tv_usec = 100000 }; /* whoever waits for the other sees that it is over */
+	unsigned long start = now();
+	pthread_t threads[2];
+
+	setsockopt(receiver, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(sender, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	pthread_create(&threads[0], NULL, take, NULL);
+	pthread_create(&threads[1], NULL, give, NULL);
+	usleep(seconds * 1e6);
+	stop = true;
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	seconds = (now() - start) / 1e9;
+	printf("{\"sent\": %.0f, \"received\": %.0f}\n", sent / seconds, received / seconds);
 }
 
 static int by_size(const void *a, const void *b)
@@ -165,29 +206,24 @@ static void ping(double seconds)
 
 int main(int argc, const char *const *argv)
 {
-	pthread_t threads[2];
+	pthread_t thread;
+	const char *way;
 	double seconds;
 
 	if (argc != 6)
 		return 2;
+	way = argv[1];
 	seconds = atof(argv[5]);
-	connect_both(argv, strcmp(argv[1], "tcp") ? SOCK_DGRAM : SOCK_STREAM);
+	connect_both(argv, strcmp(way, "tcp") && strcmp(way, "stream") ? SOCK_DGRAM : SOCK_STREAM);
 	if (getchar() == EOF)
 		return 2;
-	if (!strcmp(argv[1], "flood")) {
-		unsigned long start = now();
-
-		pthread_create(&threads[0], NULL, drain, NULL);
-		pthread_create(&threads[1], NULL, flood, NULL);
-		usleep(seconds * 1e6);
-		stop = true;
-		for (int i = 0; i < 2; i++)
-			pthread_join(threads[i], NULL);
-		seconds = (now() - start) / 1e9;
-		printf("{\"sent\": %.0f, \"received\": %.0f}\n", sent / seconds, received / seconds);
-		return 0;
+	if (!strcmp(way, "flood")) {
+		one_way(seconds, drain, flood);
+	} else if (!strcmp(way, "stream")) {
+		one_way(seconds, drain_stream, stream);
+	} else {
+		pthread_create(&thread, NULL, echo, NULL);
+		ping(seconds);
 	}
-	pthread_create(&threads[0], NULL, echo, NULL);
-	ping(seconds);
 	return 0;
 }
