@@ -14,6 +14,9 @@ use underspan_model::State;
 /// Trackers whose programs are an object of their own.
 const SEPARATE: [&str; 1] = ["netstack"];
 
+/// What makes user code of the programs, or of parts of them, for tests.
+const TESTED: [&str; 2] = ["stack/tests/python.c", "stack/tests/again.c"];
+
 fn main() -> Result<()> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -37,7 +40,7 @@ fn main() -> Result<()> {
         }
     }
     link(&objects, &out.join("underspan.bpf.o"))?;
-    walkers(&source, &out);
+    user_code(&source, &out);
     bindings(&headers, &source, &out)
 }
 
@@ -122,18 +125,23 @@ fn link(objects: &[PathBuf], output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The walkers as user code, for their tests. Nothing of it gets into a program that is no test.
-fn walkers(source: &Path, out: &Path) {
-    let tests = source.join("stack/tests");
-    println!("cargo:rerun-if-changed={}", tests.display());
-    cc::Build::new()
-        .file(tests.join("python.c"))
-        .include(&tests)
+/// What is tested for itself as user code, on a kernel that the tests make up (`stack/tests/user.h`). Nothing of it
+/// gets into a program that is no test.
+fn user_code(source: &Path, out: &Path) {
+    let mut build = cc::Build::new();
+    for file in TESTED {
+        build.file(source.join(file));
+    }
+    for folder in ["stack/tests"].map(|folder| source.join(folder)) {
+        println!("cargo:rerun-if-changed={}", folder.display());
+    }
+    build
+        .include(source.join("stack/tests"))
         .include(out)
         .warnings(true)
         .flag_if_supported("-Wno-unused-parameter")
         .flag_if_supported("-Wno-unused-function")
-        .compile("underspan_test_walkers");
+        .compile("underspan_test_user_code");
 }
 
 /// Rust types for everything user space exchanges with BPF.

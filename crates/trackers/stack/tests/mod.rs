@@ -1,5 +1,7 @@
-//! The walkers, compiled as user code, on the memory of real programs.
+//! What takes stacks, compiled as user code: the walkers on the memory of real programs, and what is remembered of stacks
+//! against what user space knows of them.
 
+mod again;
 mod live;
 mod recorded;
 mod recording;
