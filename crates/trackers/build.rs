@@ -15,7 +15,8 @@ use underspan_model::State;
 const SEPARATE: [&str; 1] = ["netstack"];
 
 /// What makes user code of the programs, or of parts of them, for tests.
-const TESTED: [&str; 2] = ["stack/tests/python.c", "stack/tests/again.c"];
+const TESTED: [&str; 3] =
+    ["stack/tests/python.c", "stack/tests/again.c", "offcpu/tests/points.c"];
 
 fn main() -> Result<()> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
@@ -132,7 +133,7 @@ fn user_code(source: &Path, out: &Path) {
     for file in TESTED {
         build.file(source.join(file));
     }
-    for folder in ["stack/tests"].map(|folder| source.join(folder)) {
+    for folder in ["stack/tests", "offcpu/tests"].map(|folder| source.join(folder)) {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     build
@@ -147,7 +148,7 @@ fn user_code(source: &Path, out: &Path) {
 /// Rust types for everything user space exchanges with BPF.
 fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
     let kernel_side =
-        ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h", "tcp.h"];
+        ["kernel.h", "read.h", "maps.h", "emit.h", "charge.h", "interrupt.h", "tcp.h", "points.h"];
     let mut builder = bindgen::Builder::default()
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))

@@ -1,5 +1,7 @@
 //! Samples, from their pieces to rows.
 
+mod points;
+
 use proptest::prelude::*;
 use underspan_model::{StackEnd, State};
 
