@@ -15,8 +15,8 @@ use underspan_model::State;
 const SEPARATE: [&str; 1] = ["netstack"];
 
 /// What makes user code of the programs, or of parts of them, for tests.
-const TESTED: [&str; 3] =
-    ["stack/tests/python.c", "stack/tests/again.c", "offcpu/tests/points.c"];
+const TESTED: [&str; 4] =
+    ["stack/tests/python.c", "stack/tests/again.c", "offcpu/tests/points.c", "oncpu/tests/ticks.c"];
 
 fn main() -> Result<()> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
@@ -133,7 +133,7 @@ fn user_code(source: &Path, out: &Path) {
     for file in TESTED {
         build.file(source.join(file));
     }
-    for folder in ["stack/tests", "offcpu/tests"].map(|folder| source.join(folder)) {
+    for folder in ["stack/tests", "offcpu/tests", "oncpu/tests"].map(|folder| source.join(folder)) {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     build

@@ -1,5 +1,7 @@
 //! Samples, from records to rows; and what is said of machines without counters.
 
+mod ticks;
+
 use super::OnCpuTracker;
 use super::clock::{cpu_list, period_ns};
 use super::counters::Counters;
