@@ -8,7 +8,7 @@ mod ledgers;
 mod load;
 mod loops;
 mod ongoing;
-mod removal;
+mod probes;
 mod ring;
 mod sampling;
 mod sockets;
@@ -36,7 +36,7 @@ use error::Result;
 use ledgers::Ledgers;
 use load::{attach_all, load};
 pub use ongoing::OngoingStacks;
-use removal::Removal;
+use probes::Probes;
 use ring::Ring;
 use sampling::Sampling;
 pub use unwind::UnwindStats;
@@ -121,8 +121,7 @@ pub struct Session {
     lost: MapHandle,
     hooks: Vec<HookStatus>,
     gc: HashMap<GcKey, Vec<Link>>,
-    loops: HashMap<u32, Vec<Link>>,
-    removal: Removal,
+    loops: Probes,
     sampling: Option<Sampling>,
     links: Vec<Link>,
     adopt: Link,
@@ -169,8 +168,7 @@ impl Session {
             lost: map(&object, "lost")?,
             hooks,
             gc: HashMap::new(),
-            loops: HashMap::new(),
-            removal: Removal::default(),
+            loops: Probes::default(),
             sampling,
             links,
             adopt,
@@ -299,8 +297,8 @@ impl Session {
 
     /// How many links are attached.
     pub fn attached(&self) -> usize {
-        let per_process = self.gc.values().chain(self.loops.values()).map(Vec::len).sum::<usize>();
-        self.links.len() + per_process
+        let gc = self.gc.values().map(Vec::len).sum::<usize>();
+        self.links.len() + gc + self.loops.count()
     }
 }
 
