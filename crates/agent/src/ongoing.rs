@@ -1,33 +1,24 @@
-//! Where threads stand whose wait is not over: their memory is read from outside, on a thread of its own.
+//! Where threads stand whose wait is not over: their memory is read from outside, on a thread of its own (`reader.rs`).
 //!
 //! ```text
 //!  ledgers, once a second ─ look(), ask() ─▶ thread "ongoing" ─▶ kernel and native, by BPF ─▶ ring ─┐
 //!                                                 └─▶ Python's frames ─▶ read() ────────────────────┴▶ has it moved? ─▶ row
 //! ```
 
-use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::time::Duration;
 
-use underspan_cpython::code::CodeReader;
-use underspan_cpython::{InspectError, Inspector, Interpreter};
-use underspan_model::{ONGOING_AGAIN_NS, StackEnd, State};
+use underspan_model::{ONGOING_AGAIN_NS, State};
 use underspan_trackers::offcpu::OngoingWait;
-use underspan_trackers::stack::PythonFrame;
 use underspan_trackers::{OngoingStacks, ThreadSnapshot};
+
+mod pythons;
+mod reader;
+
+use reader::{Command, Reader};
 
 /// Threads that are being read at the same time, at the most. The others' turn comes later.
 const AT_ONCE: usize = 64;
-/// After each the reader rests so many times as long as it took: at most 2 % of a CPU.
-const REST: u32 = 49;
-/// Only the first look at a process takes so long that this is less.
-const LONGEST_REST: Duration = Duration::from_secs(1);
-/// Processes of which it is remembered what they run.
-const PROCESSES: usize = 256;
-/// A Python that could not be read is looked at again after this long.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Which threads are read, and which have been.
 pub(crate) struct Ongoing {
@@ -40,19 +31,6 @@ pub(crate) struct Ongoing {
     /// Until there is a reader, which takes it.
     stacks: Option<OngoingStacks>,
     reader: Option<Reader>,
-}
-
-/// The reading thread's other end.
-struct Reader {
-    commands: Sender<Command>,
-    read: Receiver<OngoingWait>,
-}
-
-/// What the thread is told.
-enum Command {
-    Read(Vec<ThreadSnapshot>),
-    /// A process ended, or runs another program.
-    Forget(u32),
 }
 
 impl Ongoing {
@@ -128,169 +106,15 @@ impl Ongoing {
     }
 }
 
-impl Reader {
-    fn start(stacks: Option<OngoingStacks>) -> Option<Self> {
-        let (commands, inbox) = mpsc::channel();
-        let (outbox, read) = mpsc::channel();
-        let body = move || {
-            if let Err(error) = lower_priority() {
-                tracing::debug!("waits that go on are read at ordinary priority: {error}");
-            }
-            run(stacks.as_ref(), &inbox, &outbox);
-        };
-        match thread::Builder::new().name("ongoing".into()).spawn(body) {
-            Ok(_) => Some(Reader { commands, read }),
-            Err(error) => {
-                tracing::warn!("waits that go on have no stack: no thread: {error}");
-                None
-            }
-        }
-    }
-}
-
-/// What is watched must not wait for a CPU because of this.
-fn lower_priority() -> io::Result<()> {
-    // SAFETY: changes nothing but how the calling thread (0) is scheduled.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Until nobody commands any more.
-fn run(stacks: Option<&OngoingStacks>, inbox: &Receiver<Command>, outbox: &Sender<OngoingWait>) {
-    let mut pythons = Pythons::new();
-    let mut todo = VecDeque::new();
-    let mut next = Instant::now();
-    loop {
-        let command = if todo.is_empty() {
-            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            inbox.recv_timeout(next.saturating_duration_since(Instant::now()))
-        };
-        match command {
-            Ok(Command::Read(threads)) => {
-                let began = Instant::now();
-                let tids: Vec<_> = threads.iter().map(|thread| thread.tid).collect();
-                if let Some(Err(error)) = stacks.map(|stacks| stacks.tell(&tids)) {
-                    tracing::warn!("{error}");
-                }
-                todo.extend(threads);
-                next = next.max(rested(began));
-            }
-            Ok(Command::Forget(pid)) => pythons.forget(pid),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let Some(thread) = todo.pop_front() else { continue };
-                let began = Instant::now();
-                let (python, python_end) = pythons.frames(&thread);
-                if outbox.send(OngoingWait { thread, seen: 0, python, python_end }).is_err() {
-                    return;
-                }
-                next = rested(began);
-            }
-        }
-    }
-}
-
-/// When work that `began` then and is done now has been rested from.
-fn rested(began: Instant) -> Instant {
-    Instant::now() + (began.elapsed() * REST).min(LONGEST_REST)
-}
-
-/// What processes run.
-struct Pythons {
-    inspector: Inspector,
-    known: HashMap<u32, Python>,
-}
-
-enum Python {
-    Known(Box<(Interpreter, CodeReader)>),
-    /// There is none.
-    None,
-    /// There is one that cannot be read, until then at least.
-    Refused(Instant),
-}
-
-impl Pythons {
-    fn new() -> Self {
-        Pythons { inspector: Inspector::new(), known: HashMap::new() }
-    }
-
-    fn forget(&mut self, pid: u32) {
-        self.known.remove(&pid);
-    }
-
-    /// The thread's Python frames, innermost first.
-    fn frames(&mut self, thread: &ThreadSnapshot) -> (Vec<PythonFrame>, StackEnd) {
-        let refused = (Vec::new(), StackEnd::Unreadable);
-        let (interpreter, reader) = match self.of(thread.pid) {
-            Python::Known(known) => &**known,
-            Python::None => return (Vec::new(), StackEnd::Absent),
-            Python::Refused(_) => return refused,
-        };
-        let Ok(facts) = &interpreter.frames else { return refused };
-        let found = facts.read_frames(interpreter.pid, |pthread| pthread == thread.pthread);
-        let found = match found {
-            Ok(Some(found)) => found,
-            // A thread of a library's own.
-            Ok(None) => return (Vec::new(), StackEnd::Absent),
-            Err(error) => {
-                tracing::debug!(thread.pid, thread.tid, "its Python frames: {error}");
-                return refused;
-            }
-        };
-        let mut frames = Vec::with_capacity(found.frames.len());
-        for frame in &found.frames {
-            // No code object stands there: the thread has moved on.
-            let Ok(check) = reader.check(frame.code) else {
-                return (frames, StackEnd::Inconsistent);
-            };
-            let &underspan_cpython::RawFrame { code, lasti, entry } = frame;
-            frames.push(PythonFrame { code, check, lasti, entry });
-        }
-        let end = match (frames.is_empty(), found.is_cut) {
-            (true, _) => StackEnd::Absent,
-            (_, true) => StackEnd::TooDeep,
-            _ => StackEnd::Complete,
-        };
-        (frames, end)
-    }
-
-    fn of(&mut self, pid: u32) -> &Python {
-        let now = Instant::now();
-        if matches!(self.known.get(&pid), Some(Python::Refused(until)) if *until <= now) {
-            self.known.remove(&pid);
-        }
-        if self.known.len() >= PROCESSES && !self.known.contains_key(&pid) {
-            self.known.clear();
-        }
-        let Pythons { inspector, known } = self;
-        known.entry(pid).or_insert_with(|| {
-            let Ok(id) = i32::try_from(pid) else { return Python::None };
-            let found = match inspector.inspect(id) {
-                Ok(interpreter) => CodeReader::new(&interpreter)
-                    .map(|reader| Python::Known(Box::new((interpreter, reader))))
-                    .map_err(|error| error.to_string()),
-                Err(InspectError::NotPython) => Ok(Python::None),
-                Err(error) => Err(error.to_string()),
-            };
-            found.unwrap_or_else(|why| {
-                tracing::debug!(pid, "waits that go on have no Python frames: {why}");
-                Python::Refused(now + LOOK_AGAIN)
-            })
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use underspan_model::{Ledger, StackEnd};
+
     use super::*;
-    use underspan_model::Ledger;
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn thread(tid: u32, state: State, since: u64) -> ThreadSnapshot {
+    pub(super) fn thread(tid: u32, state: State, since: u64) -> ThreadSnapshot {
         ThreadSnapshot {
             pid: std::process::id(),
             tid,
@@ -361,7 +185,7 @@ mod tests {
         let read = loop {
             match ongoing.read().pop() {
                 Some(read) => break read,
-                None => thread::sleep(Duration::from_millis(10)),
+                None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
         assert_eq!((read.python.len(), read.python_end), (0, StackEnd::Absent));
