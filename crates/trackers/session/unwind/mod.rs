@@ -3,13 +3,25 @@
 //! ```text
 //!  processes (BPF) ──▶ which to know ┐
 //!  unwind_stale (BPF) ▶ look again   ├─▶ worker ─▶ /proc/PID/maps ─▶ Images ─▶ Tables ─▶ unwind_shards
-//!  time ─────────────▶ look again    ┘                └──▶ unwind_mappings, then unwind_processes
+//!  time ─────────────▶ look again    ┘                └──▶ Told ─▶ unwind_mappings, then unwind_processes
 //! ```
+//!
+//! - `worker.rs`: the thread; which processes there are, and when the mappings of each are read; `worker/binaries.rs`: reading
+//!   binaries in between
+//! - `known.rs`: a process, and when its mappings are worth reading again
+//! - `address_space.rs`: a list of mappings, which forked processes share, and what is behind each
+//! - `told.rs`: such lists where BPF finds them
+//! - `images.rs`: binaries; each is read once, however many processes map it
+//! - `tables.rs`: their tables where BPF finds them; `pack.rs`: how a table is packed
+//! - `space.rs`: room in an array, handed out and given back
 
+mod address_space;
 mod images;
+mod known;
 mod pack;
 mod space;
 mod tables;
+mod told;
 mod worker;
 
 use std::sync::mpsc::{Sender, channel};
