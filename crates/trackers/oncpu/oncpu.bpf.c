@@ -32,7 +32,7 @@ struct {
 
 /* What a CPU's clock and counters said at its last tick. */
 struct last_tick {
-	__u64 time; /* 0: there was none */
+	__u64 time; /* up to which its periods are counted; 0: there was none */
 	struct bpf_perf_event_value counters[COUNTERS];
 };
 
@@ -69,16 +69,29 @@ static __always_inline __u64 counted(struct last_tick *last, enum counter which)
 }
 
 /*
- * Whole periods since the last tick: a hypervisor may have held some back. One where the last tick found
- * nobody, since a CPU that sleeps is given its ticks late.
+ * Whole periods since the last tick: a hypervisor may have held some back, and a CPU that sleeps is not always given
+ * its own. The clock goes on in its own time: of two ticks of which the first is late by more than half a period the
+ * second stands for none, as the first has all.
  */
-static __always_inline __u64 stands_for(struct last_tick *last, __u64 now, __u64 period)
+static __always_inline __u64 periods_since(struct last_tick *last, __u64 now, __u64 period)
 {
-	__u64 elapsed = last->time ? now - last->time : period;
-	__u64 periods = period ? (elapsed + period / 2) / period : 1;
+	__u64 from = last->time ? last->time : now - period;
+	__u64 periods = period ? (now - from + period / 2) / period : 1;
 
-	last->time = bpf_get_current_pid_tgid() ? now : 0;
-	return (periods ? periods : 1) * period;
+	last->time = from + periods * period;
+	return periods;
+}
+
+/* Of so many periods, up to `end`, the thread that the clock found has the last, and those before in which it ran. */
+static __always_inline __u64 of_thread(const struct thread *t, __u64 periods, __u64 end, __u64 period)
+{
+	__u64 ran = end - t->since;
+
+	if (periods < 2)
+		return periods;
+	if (!is_on_cpu(t->state) || (__s64)ran < 0)
+		return 1; /* it is not known when it came, or it came just now */
+	return periods <= ran / period ? periods : ran / period + 1;
 }
 
 /* Where in the kernel the clock found it. Nowhere, if it was in user mode. */
@@ -97,13 +110,15 @@ int oncpu_sample(struct sample *ctx)
 	struct stack_scratch *s;
 	struct thread *t;
 	__u64 instructions = COUNTER_UNKNOWN, cache_misses = COUNTER_UNKNOWN;
-	__u64 branch_misses = COUNTER_UNKNOWN, cycles, weight, now;
+	__u64 branch_misses = COUNTER_UNKNOWN, cycles, periods, now;
 
 	if (!last)
 		return 0;
 	/* Whoever runs: the next tick wants to know what was counted since this one. */
 	now = bpf_ktime_get_ns();
-	weight = stands_for(last, now, ctx->period);
+	periods = periods_since(last, now, ctx->period);
+	if (!periods)
+		return 0;
 	cycles = counted(last, COUNTER_CYCLES);
 	/* The leader of the group: without it there is none of them. */
 	if (last->counters[COUNTER_CYCLES].enabled) {
@@ -118,7 +133,7 @@ int oncpu_sample(struct sample *ctx)
 	s = stack_begin(STACK_ON_CPU, t, now);
 	if (!s)
 		return 0;
-	s->e.weight = weight;
+	s->e.weight = of_thread(t, periods, last->time, ctx->period) * ctx->period;
 	s->e.cycles = cycles;
 	s->e.instructions = instructions;
 	s->e.cache_misses = cache_misses;

@@ -33,6 +33,7 @@ static struct {
 #define bpf_get_smp_processor_id() 0
 #define bpf_get_stack(ctx, to, size, flags) (0L)
 #define on_cpu_state(thread) STATE_RUNNING
+#define is_on_cpu(state) ((state) == STATE_RUNNING)
 
 static long bpf_perf_event_read_value(void *map, __u64 cell, struct bpf_perf_event_value *value, __u32 size)
 {
@@ -69,11 +70,19 @@ void underspan_test_begin_ticks(__u32 watched)
 	bpf_map_update_elem(&threads, &watched, &t, BPF_ANY);
 }
 
-/* The clock ticks, and finds this thread; 0: nobody. Returns what the sample stands for; 0: there is none. */
-__u64 underspan_test_tick(__u64 time, __u32 tid, __u64 period)
+/*
+ * The clock ticks, and finds this thread, which has run since then by its ledger, or by which it waits still; 0: nobody.
+ * Returns what the sample stands for; 0: there is none.
+ */
+__u64 underspan_test_tick(__u64 time, __u32 tid, __u64 since, bool waits, __u64 period)
 {
+	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
 	struct sample sample = { .period = period };
 
+	if (t) {
+		t->since = since;
+		t->state = waits ? STATE_LOCK_WAIT : STATE_RUNNING;
+	}
 	tick.time = time;
 	tick.tid = tid;
 	tick.weight = 0;

@@ -6,7 +6,7 @@ use crate::tests::support::cases;
 
 unsafe extern "C" {
     fn underspan_test_begin_ticks(watched: u32);
-    fn underspan_test_tick(time: u64, tid: u32, period: u64) -> u64;
+    fn underspan_test_tick(time: u64, tid: u32, since: u64, waits: bool, period: u64) -> u64;
 }
 
 const PERIOD: u64 = 10_101_010;
@@ -29,9 +29,16 @@ impl Clock {
     /// So many periods are over, and the clock ticks so many nanoseconds late. How many periods the sample of the
     /// thread that it finds stands for; 0: it is none.
     fn ticks(&mut self, periods: u64, late: u64, finds: u32) -> u64 {
+        self.finds(finds, periods, late, u64::MAX, false)
+    }
+
+    /// The same, of a thread that has `run` for so long when the tick is due, or by its ledger `waits` for so long.
+    fn finds(&mut self, tid: u32, periods: u64, late: u64, run: u64, waits: bool) -> u64 {
         self.ticks += periods;
+        let due = self.ticks * PERIOD;
+        let since = due.saturating_sub(run);
         // SAFETY: it has no pointers.
-        let weight = unsafe { underspan_test_tick(self.ticks * PERIOD + late, finds, PERIOD) };
+        let weight = unsafe { underspan_test_tick(due + late, tid, since, waits, PERIOD) };
         assert!(weight.is_multiple_of(PERIOD), "{weight} ns");
         weight / PERIOD
     }
@@ -68,14 +75,31 @@ fn it_does_not_matter_whom_the_last_tick_found() {
     assert_eq!(clock.ticks(1, 0, WATCHED), 1);
 }
 
-/// A virtual CPU that sleeps is given its ticks late: nobody ran while they were due.
+/// A virtual CPU that sleeps is not given its ticks, whether the last one found somebody or not: nobody ran while they
+/// were due.
 #[test]
-fn after_an_idle_tick_the_time_since_is_not_known() {
+fn ticks_of_a_cpu_that_slept_are_nobodys() {
+    for before in [WATCHED, OTHER, NOBODY] {
+        let mut clock = Clock::start();
+        clock.ticks(1, 0, before);
+        assert_eq!(clock.finds(WATCHED, 50, 0, PERIOD / 10, false), 1);
+        assert_eq!(clock.ticks(1, 0, before), u64::from(before == WATCHED));
+        assert_eq!(
+            clock.finds(WATCHED, 20, PERIOD / 4, 0, false),
+            1,
+            "it came when the tick was due"
+        );
+        assert_eq!(clock.finds(WATCHED, 50, 0, PERIOD * 5 / 2, false), 3, "it ran at two before");
+        assert_eq!(clock.ticks(3, 0, WATCHED), 3);
+    }
+}
+
+/// The kernel did not tell that it came: since when it runs is not known.
+#[test]
+fn who_waits_by_the_ledger_has_the_tick_that_found_it() {
     let mut clock = Clock::start();
     clock.ticks(1, 0, WATCHED);
-    assert_eq!(clock.ticks(1, 0, NOBODY), 0);
-    assert_eq!(clock.ticks(50, PERIOD / 2, WATCHED), 1);
-    assert_eq!(clock.ticks(3, 0, WATCHED), 3, "from here on it is");
+    assert_eq!(clock.finds(WATCHED, 5, 0, PERIOD * 5, true), 1);
 }
 
 /// What a tick is late by is less than the next one lacks.
@@ -87,6 +111,18 @@ fn a_tick_that_is_a_little_late_is_no_more_than_one() {
         assert_eq!(clock.ticks(1, PERIOD / 2 - 1, WATCHED), 1);
         assert_eq!(clock.ticks(1, 0, WATCHED), 1);
     }
+}
+
+/// The clock goes on in its own time: the next tick comes that much sooner, and the time is not given twice.
+#[test]
+fn a_tick_that_is_very_late_has_the_next_ones_time() {
+    let mut clock = Clock::start();
+    clock.ticks(1, 0, WATCHED);
+    assert_eq!(clock.ticks(1, PERIOD * 6 / 10, WATCHED), 2);
+    assert_eq!(clock.ticks(1, 0, WATCHED), 0);
+    assert_eq!(clock.ticks(1, 0, WATCHED), 1);
+    assert_eq!(clock.ticks(3, PERIOD * 9 / 10, WATCHED), 4);
+    assert_eq!(clock.ticks(2, PERIOD / 10, WATCHED), 1);
 }
 
 proptest! {
