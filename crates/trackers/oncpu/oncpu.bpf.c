@@ -71,7 +71,8 @@ static __always_inline __u64 counted(struct last_tick *last, enum counter which)
 /*
  * Whole periods since the last tick: a hypervisor may have held some back, and a CPU that sleeps is not always given
  * its own. The clock goes on in its own time: of two ticks of which the first is late by more than half a period the
- * second stands for none, as the first has all.
+ * second stands for none, as the first has all. A tick is never early, and all may be late from now on: that is followed
+ * slowly, or half of them would stand for two and half for none.
  */
 static __always_inline __u64 periods_since(struct last_tick *last, __u64 now, __u64 period)
 {
@@ -79,6 +80,10 @@ static __always_inline __u64 periods_since(struct last_tick *last, __u64 now, __
 	__u64 periods = period ? (now - from + period / 2) / period : 1;
 
 	last->time = from + periods * period;
+	if (now < last->time)
+		last->time = now;
+	else
+		last->time += (now - last->time) / 8;
 	return periods;
 }
 

@@ -125,6 +125,17 @@ fn a_tick_that_is_very_late_has_the_next_ones_time() {
     assert_eq!(clock.ticks(2, PERIOD / 10, WATCHED), 1);
 }
 
+/// The kernel may stop the clock for a moment, and then it ticks at other times: again one for each period.
+#[test]
+fn a_clock_that_began_anew_ticks_once_a_period() {
+    let mut clock = Clock::start();
+    clock.ticks(1, 0, WATCHED);
+    // First half a period later, then a little more and a little less, as clocks do.
+    let late = |tick: u64| PERIOD / 2 + if tick.is_multiple_of(2) { 100 } else { 0 } - 50;
+    let told: u64 = (0..1000).map(|tick| clock.finds(WATCHED, 1, late(tick), 0, false)).sum();
+    assert!((998..=1001).contains(&told), "{told}");
+}
+
 proptest! {
     #![proptest_config(cases(200))]
 
