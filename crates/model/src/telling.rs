@@ -62,8 +62,9 @@ impl Code<'_> {
     /// Whether it says where a thread is that `runs` there, or waits. What the C library and the
     /// languages' own ones do to wait says nothing; of a thread that runs in them it does.
     fn tells(&self, runs: bool) -> bool {
-        let waits = !runs && self.kind == FrameKind::Native;
-        !self.is_way_to_kernel() && !(waits && is_way_to_wait(self.function, self.module))
+        let is_way_to_wait =
+            || self.kind == FrameKind::Native && is_way_to_wait(self.function, self.module);
+        !self.is_way_to_kernel() && (runs || !is_way_to_wait())
     }
 }
 
