@@ -36,6 +36,12 @@ pub trait Context {
     /// thread that is gone and was never seen alive.
     fn thread(&mut self, pid: u32, tid: u32, comm: &str) -> Thread;
 
+    /// Whether this thread has no name of its own yet, and will have one in a moment: it has just started.
+    /// Who has no names to wait for leaves it alone.
+    fn is_soon_named(&self, _tid: u32) -> bool {
+        false
+    }
+
     /// The id under which this stack will be found in `stacks`. Returns at once; names are looked up
     /// later. The same stack of the same process has the same id. 0: there is nothing in it.
     fn stack(&mut self, stack: RawStack) -> u64;

@@ -106,6 +106,10 @@ impl Context for Namer {
         }
     }
 
+    fn is_soon_named(&self, tid: u32) -> bool {
+        self.names.is_soon_named(tid)
+    }
+
     fn stack(&mut self, stack: RawStack) -> u64 {
         // The row's time says only how long it is kept.
         let now = crate::monotonic_ns().unwrap_or(0);

@@ -212,6 +212,16 @@ impl<R: ReadNames> Names<R> {
         self.fresh.values().map(|fresh| fresh.at).min()
     }
 
+    /// Whether the thread has only its kernel's name so far, and Python's is about to be read.
+    pub fn is_soon_named(&self, tid: u32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        let pid = thread.name.pid;
+        thread.ended.is_none()
+            && !thread.python
+            && self.owners.get(&pid).is_some_and(|owner| owner.python)
+            && self.fresh.get(&pid).is_some_and(|fresh| fresh.tids.contains(&tid))
+    }
+
     /// An event says that the thread has ended: saves looking.
     pub fn ended(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {

@@ -113,7 +113,7 @@ impl<'a> Case<'a> {
         threshold.reached(ns, self.window.whole.len())
     }
 
-    /// The waits of a thread in some states, with what of each lies in the window.
+    /// The waits of a thread in some states, with what of each it was blocked for in the window.
     pub(crate) fn waits_of(
         &self,
         tid: u32,
@@ -121,7 +121,7 @@ impl<'a> Case<'a> {
         state: impl Fn(State) -> bool,
     ) -> Vec<(&'a Wait, Interval)> {
         let of_thread = self.waits.iter().filter(|w| w.tid == tid && state(w.state));
-        clipped(of_thread.map(|w| (*w, Interval::new(w.start_time, w.duration_ns))), within)
+        clipped(of_thread.map(|w| (*w, blocked(w))), within)
     }
 
     /// When a thread waited for the GIL, by both tables that tell.
@@ -321,6 +321,28 @@ fn several(names: &[&str]) -> String {
     let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > 3 { ", …" } else { "" };
     format!("{} threads ({shown}{more})", names.len())
+}
+
+/// The part of a wait that is in its state's cell of the ledger. Ready at last, the thread waited for a
+/// CPU, which nobody is to blame for who made it wait before. How a wait for the GIL splits, its row does
+/// not tell.
+pub(crate) fn blocked(wait: &Wait) -> Interval {
+    let whole = Interval::new(wait.start_time, wait.duration_ns);
+    let ready = match wait.state {
+        State::Runnable | State::Throttled => 0,
+        state if is_gil(state) => 0,
+        _ => wait.runnable_ns.min(whole.len()),
+    };
+    Interval::between(whole.start, whole.end - ready)
+}
+
+/// The rest of it: ready, and waiting for a CPU.
+pub(crate) fn ready(wait: &Wait) -> Interval {
+    let whole = Interval::new(wait.start_time, wait.duration_ns);
+    match wait.state {
+        State::Runnable | State::Throttled => whole,
+        _ => Interval::between(whole.end - wait.runnable_ns.min(whole.len()), whole.end),
+    }
 }
 
 /// Rows with what of each lies in the window; those outside are left out.

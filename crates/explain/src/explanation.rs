@@ -61,6 +61,9 @@ pub struct Unknown {
     pub unaccounted_ns: u64,
     /// Time of findings whose culprit is not known. It is in known states, so not part of `ns`.
     pub without_culprit_ns: u64,
+    /// On an event loop the handler: it is not split, so nobody looked whether some of it is unknown. Not
+    /// part of `ns`.
+    pub not_split_ns: u64,
 }
 
 /// Explains a request. `None` if the evidence has no request: then there is nothing but spans.
@@ -116,18 +119,20 @@ fn path(evidence: &Evidence) -> Vec<PathStep> {
 }
 
 fn unknown(case: &Case<'_>, findings: &[Finding]) -> Unknown {
-    let (other_ns, unaccounted_ns) = match case.request.shared_thread {
-        0 => (case.window.ledger[State::Other], case.window.unaccounted),
-        _ => (0, 0),
+    let window = &case.window;
+    let (other_ns, unaccounted_ns, not_split_ns) = match case.request.shared_thread {
+        0 => (window.ledger[State::Other], window.unaccounted, 0),
+        _ => (0, 0, window.handler.len()),
     };
     let ns = other_ns + unaccounted_ns;
     let blameless = findings.iter().filter(|f| f.relation == crate::Relation::Unknown);
     Unknown {
         ns,
-        fraction: words::fraction(ns, case.window.whole.len()),
+        fraction: words::fraction(ns, window.whole.len()),
         other_ns,
         unaccounted_ns,
         without_culprit_ns: blameless.map(|f| f.ns).sum(),
+        not_split_ns,
     }
 }
 

@@ -9,27 +9,28 @@ use crate::finding::Finding;
 use crate::interval::Interval;
 
 /// Losses on the request's host that overlap it. Of stacks that are not whole the table counts those
-/// of every thread of the host; here only those count that could tell of this request. What leaves no
-/// gap does not count.
+/// of every thread of the host; here only those count that could tell of this request.
 pub(crate) fn losses(case: &Case<'_>, findings: &[Finding]) -> Vec<LostEvents> {
-    let whole = case.window.whole;
-    let overlaps = |row: &&LostEvents| {
-        let interval = Interval::new(row.start_time, row.duration_ns);
-        // A counter that was read at one instant still says that something was lost.
-        interval.overlap(whole).len() > 0 || whole.contains(row.start_time)
-    };
-    let rows = case.evidence.lost.iter();
-    let mut lost: Vec<_> = rows
-        .filter(|row| row.host == case.request.host && row.count > 0 && !row.leaves_no_gap())
-        .filter(overlaps)
-        .cloned()
-        .collect();
+    let mut lost: Vec<_> = gaps(case).cloned().collect();
     lost.extend(stacks(case, findings));
     lost.sort_by(|a, b| {
         let key = |r: &LostEvents| (r.tracker.clone(), r.reason.clone(), r.start_time, r.count);
         key(a).cmp(&key(b))
     });
     lost
+}
+
+/// Losses that leave a gap in what is known of the request.
+pub(crate) fn gaps<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a LostEvents> {
+    let (request, whole) = (case.request, case.window.whole);
+    let overlaps = move |row: &&LostEvents| {
+        let interval = Interval::new(row.start_time, row.duration_ns);
+        // A counter that was read at one instant still says that something was lost.
+        interval.overlap(whole).len() > 0 || whole.contains(row.start_time)
+    };
+    let rows = case.evidence.lost.iter();
+    rows.filter(|row| row.host == request.host && row.count > 0 && !row.leaves_no_gap())
+        .filter(overlaps)
 }
 
 /// Stacks without their outer frames: of the request's own thread, of the one that accepted it, and of

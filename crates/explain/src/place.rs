@@ -82,12 +82,14 @@ fn is_named(frame: &Frame) -> bool {
     !frame.function.is_empty() && !frame.function.starts_with("0x") && !is_plumbing(frame)
 }
 
-/// The C library's way into the kernel says nothing of who called it.
+/// The C library's way into the kernel says nothing of who called it; nor where it is linked statically,
+/// and its module is the program's.
 fn is_plumbing(frame: &Frame) -> bool {
     let module = base_name(&frame.module);
-    ["libc.so", "libc-", "libpthread", "ld-linux", "[vdso]"]
-        .iter()
-        .any(|own| module.starts_with(own))
+    frame.code().is_way_to_kernel()
+        || ["libc.so", "libc-", "libpthread", "ld-linux", "[vdso]"]
+            .iter()
+            .any(|own| module.starts_with(own))
 }
 
 /// Code that the service's authors wrote, as far as its path tells.
@@ -204,6 +206,15 @@ mod tests {
             frame(FrameKind::Native, "serve", "/src/server.c", 42),
             read,
             frame(FrameKind::Kernel, "tcp_recvmsg", "", 0),
+        ]);
+        assert_eq!(place(&stack).unwrap().words(), "serve at server.c:42");
+    }
+
+    #[test]
+    fn a_system_call_is_no_place_also_where_the_c_library_is_part_of_the_program() {
+        let stack = stack(&[
+            frame(FrameKind::Native, "serve", "/src/server.c", 42),
+            frame(FrameKind::Native, "syscall", "/src/musl/syscall.s", 13),
         ]);
         assert_eq!(place(&stack).unwrap().words(), "serve at server.c:42");
     }

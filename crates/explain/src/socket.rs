@@ -130,10 +130,7 @@ pub(crate) fn sockets<'a>(case: &Case<'a>) -> BTreeMap<Ends<'a>, Socket<'a>> {
         if wait.peer.is_empty() {
             continue;
         }
-        // Ready, it waited for a CPU: that is in another cell of the ledger.
-        let end = wait.start_time.saturating_add(wait.duration_ns);
-        let woken = part.end.min(end.saturating_sub(wait.runnable_ns)).max(part.start);
-        let blocked = Cover::from(Interval::between(part.start, woken)).subtract(&taken);
+        let blocked = Cover::from(part).subtract(&taken);
         taken = taken.union(&blocked);
         let socket = sockets.entry((&wait.local, &wait.peer)).or_default();
         let state = socket.states.entry(wait.state).or_default();

@@ -14,13 +14,18 @@ pub fn duration(ns: u64) -> String {
 
 /// `93.9 %`. Only nothing is `0 %`, and only everything is `100 %`.
 pub fn percent(part: u64, whole: u64) -> String {
-    if part == 0 || whole == 0 {
-        return String::from("0 %");
+    percent_of((fraction(part, whole) * 1000.0).round() as u64, part, whole)
+}
+
+/// The same of a share that is rounded already, to tenths of a percent: with others, so that they sum.
+pub fn percent_of(tenths: u64, part: u64, whole: u64) -> String {
+    match tenths {
+        _ if part == 0 || whole == 0 => String::from("0 %"),
+        _ if part >= whole => String::from("100 %"),
+        0 => String::from("<0.1 %"),
+        1000.. => String::from(">99.9 %"),
+        _ => format!("{}.{} %", tenths / 10, tenths % 10),
     }
-    if part >= whole {
-        return String::from("100 %");
-    }
-    format!("{:.1} %", (fraction(part, whole) * 100.0).clamp(0.1, 99.9))
 }
 
 /// `part / whole`, from 0 to 1; 0 when there is no whole.
@@ -51,8 +56,9 @@ mod tests {
     #[test]
     fn a_share_is_rounded_neither_away_nor_to_the_whole() {
         assert_eq!(percent(0, 10), "0 %");
-        assert_eq!(percent(1, 1_000_000), "0.1 %");
-        assert_eq!(percent(999_999, 1_000_000), "99.9 %");
+        assert_eq!(percent(1, 1_000_000), "<0.1 %");
+        assert_eq!(percent(999_999, 1_000_000), ">99.9 %");
+        assert_eq!(percent(939, 1000), "93.9 %");
         assert_eq!(percent(7, 7), "100 %");
         assert_eq!(percent(7, 0), "0 %");
     }

@@ -8,7 +8,7 @@ mod common;
 use common::network::*;
 use common::*;
 use underspan_explain::{Evidence, Finding, Kind, Relation, explain};
-use underspan_model::{Frame, FrameKind, LoopStall, Request, State, Wait};
+use underspan_model::{Frame, FrameKind, LoopStall, LostEvents, Request, State, Wait};
 
 fn only(evidence: &Evidence) -> Finding {
     let mut findings = explain(evidence).unwrap().findings;
@@ -138,6 +138,26 @@ fn who_released_half_of_the_waits_is_not_blamed_for_all() {
     blames_nobody(&evidence);
 }
 
+/// Ready at last, it waited as long again for a CPU.
+#[test]
+fn who_released_a_lock_is_not_to_blame_for_the_cpu_that_was_lacked_then() {
+    let mut evidence = held_lock();
+    evidence.waits[0].runnable_ns = 90 * MS;
+    blames_nobody(&evidence);
+}
+
+/// The table tells of the whole host, and of hours.
+#[test]
+fn what_was_lost_elsewhere_takes_nothing_from_the_proof() {
+    let lost = || unknown().lost.remove(0);
+    let elsewhere = LostEvents { host: String::from("web-2"), ..lost() };
+    let earlier = LostEvents { start_time: T0 - 3_600_000 * MS, ..lost() };
+    let evidence = Evidence { lost: vec![elsewhere, earlier], ..held_lock() };
+    let finding = only(&evidence);
+    assert_eq!(finding.relation, Relation::Caused, "{}", finding.text);
+    assert!(!finding.text.contains("events were lost"), "{}", finding.text);
+}
+
 // ── the CPU ────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Waits for a CPU, each with the thread that ran on it last.
@@ -261,6 +281,65 @@ fn who_was_late_after_the_reader_was_woken_was_not_in_its_way() {
     assert!(!finding.text.contains("cruncher"), "{}", finding.text);
 }
 
+/// What it was blocked for first is a small part of it.
+#[test]
+fn an_accepting_thread_that_got_no_cpu_was_not_reading() {
+    let slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    let mut row = wait(&slow, State::NetRead, 0, 400);
+    (row.tid, row.runnable_ns) = (4102, 350 * MS);
+    let mut evidence = Evidence { waits: vec![row], ..of(slow) };
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("(run queue) for 350.0 ms"), "{}", finding.text);
+    evidence.waits[0].runnable_ns = 0;
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4102, "it read all along");
+}
+
+/// Threads that accept by turns wait for theirs in what looks like a lock.
+#[test]
+fn who_gave_a_thread_its_turn_to_accept_held_nothing() {
+    let slow = request("/x", &shape(1, 0, [400, 0, 5]));
+    let mut row = wait(&slow, State::LockWait, 0, 400);
+    (row.tid, row.holder_tid, row.holder_thread) = (4102, 4113, String::from("worker"));
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    blames_nobody(&evidence);
+    let stack = acquiring(&[("accept", "/srv/app.py", 5)]);
+    evidence.samples = vec![sample(&slow, 4102, State::LockWait, 0, 400, stack)];
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4113, "it was a lock, and held");
+    evidence.waits[0].holder_tid = 0;
+    blames_nobody(&evidence);
+}
+
+/// It accepted the connection, left it to the pool, and was the one that came to take it.
+#[test]
+fn a_thread_that_waited_for_work_did_not_block_between_accept_and_read() {
+    let mut slow = request("/x", &shape(1, 0, [0, 400, 5]));
+    slow.accept_tid = slow.tid;
+    let row = wait(&slow, State::LockWait, 0, 400);
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    blames_nobody(&evidence);
+    let stack = acquiring(&[("limit", "/srv/app.py", 9)]);
+    evidence.samples = vec![sample(&slow, slow.tid, State::LockWait, 0, 400, stack)];
+    assert_eq!(only(&evidence).culprit.unwrap().tid, slow.tid, "a lock in between");
+}
+
+/// More threads would not have read it sooner.
+#[test]
+fn a_pool_is_not_to_blame_for_a_request_that_was_sent_behind_another() {
+    let mut evidence = late_dispatch(998);
+    evidence.request.as_mut().unwrap().conn_request = 1;
+    let finding = only(&evidence);
+    assert!(finding.text.contains("on its connection was not answered yet"), "{}", finding.text);
+    assert_eq!(finding.culprit.unwrap().route, "GET /report");
+    assert!(!finding.advice.contains("--workers"), "{}", finding.advice);
+    // Another connection's requests keep nobody but the thread; nothing tells Unix sockets apart.
+    for (own, before) in [("127.0.0.1:50112", "127.0.0.1:50113"), ("unix", "unix")] {
+        evidence.request.as_mut().unwrap().peer = own.to_owned();
+        evidence.siblings[0].peer = before.to_owned();
+        let finding = only(&evidence);
+        assert!(finding.text.contains("the one worker thread"), "{}", finding.text);
+    }
+}
+
 // ── sockets ────────────────────────────────────────────────────────────────────────────────────────────
 
 fn two_peers(state: State) -> Evidence {
@@ -280,6 +359,35 @@ fn of_two_peers_neither_is_blamed_for_both() {
     }
 }
 
+/// The first was ready for as long as it had been waited for, and then no CPU was free.
+#[test]
+fn a_peer_is_not_to_blame_for_the_cpu_that_was_lacked_when_it_had_answered() {
+    let mut evidence = two_peers(State::NetRead);
+    let request = evidence.request.as_mut().unwrap();
+    request.handler_ns += 200 * MS;
+    request.duration_ns += 200 * MS;
+    request.ledger[State::Runnable] = 200 * MS;
+    evidence.waits[0].duration_ns += 200 * MS;
+    evidence.waits[0].runnable_ns = 200 * MS;
+    evidence.waits[1].start_time += 200 * MS;
+    let findings = explain(&evidence).unwrap().findings;
+    let read = findings.iter().find(|finding| finding.kind == Kind::NetRead).unwrap();
+    assert_eq!((read.relation, &read.culprit), (Relation::Unknown, &None), "{}", read.text);
+}
+
+/// A client that asks for several things at the same time needs as many connections, pool or not.
+#[test]
+fn connections_that_are_opened_at_once_are_not_opened_again() {
+    let mut evidence = connection_per_query();
+    for (n, connect) in (0..).zip(&mut evidence.connects) {
+        connect.start_time = T0 + n * MS;
+        connect.duration_ns = 100 * MS;
+        connect.reconnect_ns = if n == 0 { 0 } else { MS };
+    }
+    let findings = explain(&evidence).unwrap().findings;
+    assert!(findings.iter().all(|finding| finding.kind != Kind::Unpooled), "{findings:#?}");
+}
+
 #[test]
 fn of_two_ways_neither_lost_it_all() {
     let mut evidence = two_peers(State::NetRead);
@@ -295,6 +403,7 @@ fn a_receiver_is_not_said_to_be_slow_to_answer() {
         (PEER, State::NetWrite, "the peer 10.0.0.2:8001 was slow to take them"),
         ("127.0.0.1:50112", State::NetWrite, "the client 127.0.0.1:50112 was slow to take them"),
         ("127.0.0.1:50112", State::NetRead, "the client 127.0.0.1:50112 was slow to send"),
+        ("127.0.0.1:50112", State::PollWait, "was slow to send, or to take what it was sent"),
     ] {
         let mut evidence = waited(state, 400);
         evidence.waits[0].peer = peer.to_owned();
@@ -365,4 +474,22 @@ fn an_iteration_that_did_several_things_is_no_blocking_call() {
     ledger[State::Runnable] = 160 * MS;
     ledger[State::Running] = 140 * MS;
     assert_eq!(blames_nobody(&evidence).pattern, "");
+}
+
+/// Whoever held the interpreter did for a part of it.
+#[test]
+fn who_held_a_loop_up_for_a_third_of_an_iteration_is_not_blamed_for_all_of_it() {
+    let mut evidence = stalled_loop();
+    let stall = &mut evidence.stalls[0];
+    (stall.culprit_tid, stall.culprit_thread) = (4140, String::from("cruncher"));
+    stall.ledger = underspan_model::Ledger::default();
+    stall.ledger[State::GilWait] = 300 * MS;
+    stall.ledger[State::Running] = 180 * MS;
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4140, "for most of it");
+    let ledger = &mut evidence.stalls[0].ledger;
+    ledger[State::GilWait] = 180 * MS;
+    ledger[State::Running] = 160 * MS;
+    ledger[State::Sleep] = 140 * MS;
+    let finding = blames_nobody(&evidence);
+    assert!(!finding.text.contains("cruncher"), "{}", finding.text);
 }

@@ -121,7 +121,8 @@ proptest! {
         prop_assert_eq!(spans.visible_ns + spans.hidden_ns, whole);
         prop_assert_eq!(spans.before_ns + spans.inside_ns + spans.after_ns, spans.hidden_ns);
         prop_assert!(spans.masked_ns <= spans.visible_ns);
-        prop_assert!(explanation.unknown.ns <= whole);
+        let unknown = &explanation.unknown;
+        prop_assert!(unknown.ns + unknown.not_split_ns <= whole);
         for socket in &explanation.sockets {
             prop_assert_eq!(socket.parts.iter().map(|part| part.ns).sum::<u64>(), socket.ns);
         }

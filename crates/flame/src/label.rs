@@ -1,6 +1,6 @@
 //! What the boxes of a picture are called.
 
-use underspan_model::{Frame, FrameKind, State};
+use underspan_model::{Code, Frame, FrameKind, State};
 
 use crate::sample::Thread;
 
@@ -52,6 +52,11 @@ impl Function {
             line: if by_line { frame.line } else { 0 },
             kind: frame.kind,
         }
+    }
+
+    /// What it is called.
+    pub(crate) fn code(&self) -> Code<'_> {
+        Code { kind: self.kind, function: &self.name, module: &self.module }
     }
 
     /// The file's name without its folders.

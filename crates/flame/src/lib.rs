@@ -29,6 +29,6 @@ pub use kind::{Kind, is_on_cpu};
 pub use label::{Function, Label};
 pub use sample::{Counters, Place, Sample, Thread};
 pub use scale::{Cell, PERIOD_NS, Scaling, Totals, scale};
-pub use summary::{Share, Summary, innermost};
+pub use summary::{Share, Summary, telling_function};
 pub use timeline::{RequestSpan, Timeline, WaitSpan};
 pub use tree::{Grouping, Node, ROOT, Tree};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use underspan_model::{Frame, FrameKind, Ledger};
+use underspan_model::{Frame, FrameKind, Ledger, most_telling};
 
+use crate::kind::is_on_cpu;
 use crate::label::{Function, Label};
 use crate::sample::{Place, Sample};
 
@@ -28,8 +29,8 @@ pub struct Summary {
     pub samples: u64,
     /// Nanoseconds by state.
     pub states: Ledger,
-    /// Where most of the time that is not idle was, longest first: by the innermost Python function
-    /// of a stack, or else its innermost native one, or else the kernel's.
+    /// Where most of the time that is not idle was, longest first: by the function of a stack that says
+    /// most ([`most_telling`]).
     pub top: Vec<Share>,
 }
 
@@ -70,7 +71,7 @@ impl Summary {
             }
             if sample.idle {
                 add(&mut summary.idle_ns, ns);
-            } else if let Some(frame) = innermost(sample) {
+            } else if let Some(frame) = telling(sample) {
                 let (total, lines) = functions.entry(Function::of(frame, false)).or_default();
                 add(total, ns);
                 add(lines.entry(frame.line).or_default(), ns);
@@ -98,11 +99,19 @@ fn share(function: Function, ns: u64, lines: &BTreeMap<u32, u64>, whole: u64) ->
     }
 }
 
-/// The frame that says most about a sample: the application's innermost.
-pub fn innermost(sample: &Sample) -> Option<&Frame> {
-    let frames = &sample.stack()?.frames;
-    let of = |kind: FrameKind| frames.iter().rev().find(|frame| frame.kind == kind);
-    FrameKind::ALL.into_iter().find_map(of)
+/// The frame that says most about a sample.
+fn telling(sample: &Sample) -> Option<&Frame> {
+    let frames = || sample.stack().into_iter().flat_map(|stack| stack.frames.iter().rev());
+    let at = most_telling(frames().map(Frame::code), is_on_cpu(sample.state))?;
+    frames().nth(at)
+}
+
+/// The function that says most about the time that ends at a box. `path`: from the outermost box to it.
+pub fn telling_function<'a>(path: &[&'a Label]) -> Option<&'a Function> {
+    let functions = || path.iter().rev().filter_map(|label| label.function());
+    let runs = matches!(path.last(), Some(Label::State(state)) if is_on_cpu(*state));
+    let at = most_telling(functions().map(Function::code), runs)?;
+    functions().nth(at)
 }
 
 impl Share {

@@ -15,6 +15,7 @@ mod native;
 mod python;
 
 pub use go::idle_goroutine;
+pub(crate) use native::is_way_to_wait;
 
 /// A wait for something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

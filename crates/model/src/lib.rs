@@ -10,6 +10,7 @@ mod rows;
 mod sample;
 mod stack;
 mod state;
+mod telling;
 
 pub use idle::{Idle, idle, idle_goroutine};
 pub use ledger::{Ledger, column};
@@ -19,3 +20,4 @@ pub use rows::{GcPause, GilWait, LostEvents, Request, Span, ThreadStates, Wait};
 pub use sample::{LoopStall, ONGOING_AGAIN_NS, PathStep, Sample};
 pub use stack::{Frame, FrameKind, Stack, StackEnd};
 pub use state::{Class, STATES, State};
+pub use telling::{Code, most_telling};

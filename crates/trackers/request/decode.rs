@@ -17,15 +17,46 @@ use crate::{Context, Decoder, Measure, Rows, Thread};
 /// The fixed part of a `request_read_event`; the first bytes of the request follow.
 const HEAD_OFFSET: usize = offset_of!(request_read_event, head);
 
+/// A thread that starts is called what its process is, until Python has named it and that was read. A row
+/// waits for the name, which is there within some milliseconds, but not longer than this.
+pub(super) const UNNAMED_NS: u64 = 500_000_000;
+
 pub(super) struct RequestDecoder {
     columns: Vec<String>,
     assembler: Assembler,
     paths: Paths,
+    /// Requests that are over, and whose thread has no name yet.
+    unnamed: Vec<Finished>,
 }
 
 impl RequestDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
-        RequestDecoder { columns, assembler: Assembler::default(), paths: Paths::default() }
+        RequestDecoder {
+            columns,
+            assembler: Assembler::default(),
+            paths: Paths::default(),
+            unnamed: Vec::new(),
+        }
+    }
+
+    /// A request is over: writes its row, or keeps it until its thread has a name.
+    fn over(&mut self, finished: Finished, context: &mut dyn Context, rows: &mut Rows) {
+        if context.is_soon_named(finished.asked.tid) {
+            self.unnamed.push(finished);
+        } else {
+            self.write(&finished, context, rows);
+        }
+    }
+
+    /// Writes the rows whose threads have their names by now, or have had time enough.
+    fn write_named(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        for finished in std::mem::take(&mut self.unnamed) {
+            if now.saturating_sub(finished.told.until) >= UNNAMED_NS {
+                self.write(&finished, context, rows);
+            } else {
+                self.over(finished, context, rows);
+            }
+        }
     }
 
     fn write(&self, finished: &Finished, context: &mut dyn Context, rows: &mut Rows) {
@@ -97,13 +128,13 @@ impl Decoder for RequestDecoder {
             event_kind::EVENT_REQUEST_SENT | event_kind::EVENT_REQUEST_END => {
                 let event: request_sent_event = read(bytes)?;
                 if let Some(finished) = self.assembler.told(&event) {
-                    self.write(&finished, context, rows);
+                    self.over(finished, context, rows);
                 }
             }
             event_kind::EVENT_PROCESS_EXIT => {
                 let header: event_header = read(bytes)?;
                 for finished in self.assembler.process_ended(header.tgid, header.time) {
-                    self.write(&finished, context, rows);
+                    self.over(finished, context, rows);
                 }
             }
             _ => self.paths.event(bytes)?,
@@ -129,12 +160,14 @@ impl Decoder for RequestDecoder {
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
         self.paths.forget(now);
         for finished in self.assembler.silent(now) {
-            self.write(&finished, context, rows);
+            self.over(finished, context, rows);
         }
+        self.write_named(now, context, rows);
     }
 
     fn finish(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
-        for finished in self.assembler.all(now) {
+        let unnamed = std::mem::take(&mut self.unnamed);
+        for finished in unnamed.into_iter().chain(self.assembler.all(now)) {
             self.write(&finished, context, rows);
         }
     }

@@ -1,12 +1,14 @@
 //! Requests, from records to rows.
 
 mod head;
+mod names;
 mod open;
 mod paths;
 mod windows;
 
 use underspan_model::{Ledger, State};
 
+use super::decode::UNNAMED_NS;
 use super::{RequestTracker, address};
 use crate::record::{
     DecodeError, bytes_of, event_header, event_kind, request_end, request_head_event,

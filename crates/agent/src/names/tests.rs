@@ -201,6 +201,32 @@ fn a_thread_that_is_never_named_is_asked_for_a_few_times() {
 }
 
 #[test]
+fn a_name_is_waited_for_until_it_was_read_and_no_longer_than_it_is_looked_for() {
+    let (named, nameless, gone) =
+        (Sleeper::start("python3"), Sleeper::start("native"), Sleeper::start("python3"));
+    let me = std::process::id();
+    let mut names = scripted(Reading::NotPython);
+    names.started(me, named.tid, "python3");
+    assert!(!names.is_soon_named(named.tid), "nobody knows that it is Python");
+    names.reader.reading = Reading::Names(vec![]);
+    names.runs_python(me);
+    for sleeper in [&named, &nameless, &gone] {
+        names.started(me, sleeper.tid, "python3");
+        assert!(names.is_soon_named(sleeper.tid));
+    }
+    names.ended(gone.tid);
+    assert!(!names.is_soon_named(gone.tid), "a thread that is gone has no name to be read");
+    names.reader.reading = Reading::Names(vec![(named.tid, "ThreadPoolExecutor-0_0".into())]);
+    let mut now = names.read_due_at(Instant::now() + FRESH).unwrap();
+    assert!(!names.is_soon_named(named.tid));
+    assert!(names.is_soon_named(nameless.tid));
+    while let Some(next) = names.read_due_at(now) {
+        now = next;
+    }
+    assert!(!names.is_soon_named(nameless.tid));
+}
+
+#[test]
 fn a_thread_that_somebody_spoke_of_before_it_was_known_gets_its_name_still() {
     let mut names = scripted(Reading::NotPython);
     let gone = Sleeper::start("x");

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use underspan_explain::words::{count, duration, percent};
 use underspan_flame::svg::Heading;
-use underspan_flame::{Diff, Per, Scaling};
+use underspan_flame::{Diff, Per, Scaling, telling_function};
 
 use super::picture::{Facts, Picture};
 use super::write::{Comparison, Output, diff};
@@ -189,11 +189,7 @@ fn changes(diff: &Diff, per: Per, ink: Ink) -> String {
         let change = node.own_after - node.own_before;
         if change != 0.0 {
             let path = diff.path(at);
-            let functions = path.iter().rev().filter_map(|label| label.function());
-            let python = functions.clone().find(|f| f.kind == underspan_model::FrameKind::Python);
-            let native = functions.clone().find(|f| f.kind == underspan_model::FrameKind::Native);
-            let name = python.or(native).or(functions.clone().next());
-            let name = name.map_or_else(
+            let name = telling_function(&path).map_or_else(
                 || path.last().map_or_else(|| String::from("all"), |label| label.text()),
                 |function| underspan_flame::Label::Function(function.clone()).text(),
             );

@@ -6,8 +6,9 @@ use underspan_explain::words::{self, count, duration, percent};
 use underspan_explain::{Explanation, Match, Part};
 use underspan_model::{LostEvents, StackEnd, State};
 
-use super::bar::{cells, per_mille};
+use super::bar::cells;
 use super::findings::findings;
+use super::shares::Shares;
 use super::text::{bytes, cut_end, instant, wrapped};
 use super::{Ink, WIDTH, requests};
 
@@ -19,6 +20,7 @@ const LABEL_AT: usize = 41;
 
 /// The whole explanation, at most `width` wide.
 pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
+    let shares = Shares::of(&it.parts);
     let mut text = header(it, width, ink);
     text += "\n";
     text += &spans(it, width, ink);
@@ -27,9 +29,9 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &standing(it, width, ink);
     }
     text += &section("Window", ink);
-    text += &window(it, width, ink);
+    text += &window(it, &shares, width, ink);
     text += &section("Where the time went", ink);
-    text += &ledger(it, width, ink);
+    text += &ledger(it, &shares, width, ink);
     if it.path.iter().any(|step| step.depth > 0) {
         text += &section("Critical path of the handler", ink);
         text += &super::path::path(it, width, ink);
@@ -39,13 +41,13 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &super::sockets::sockets(it, width);
     }
     text += &section("Findings", ink);
-    text += &findings(it, width, ink);
+    text += &findings(it, &shares, width, ink);
     if !it.meanwhile.is_empty() {
         text += &section("In the host meanwhile (coincided)", ink);
         text += &super::sockets::meanwhile(it, width, ink);
     }
     text += "\n";
-    text += &unknown(it, width, ink);
+    text += &unknown(it, &shares, width, ink);
     for note in &it.notes {
         text += &hanging("note: ", note, width, |line| ink.warn(line));
     }
@@ -177,26 +179,28 @@ fn standing(it: &Explanation, width: usize, ink: Ink) -> String {
 }
 
 /// The three phases to scale.
-fn window(it: &Explanation, width: usize, ink: Ink) -> String {
-    let phase = |name: &str| it.parts.iter().find(|part| part.part == name).map_or(0, |p| p.ns);
-    let (accept_queue, handoff) = (phase("accept_queue"), phase("handoff"));
-    let handler = it.client_wait_ns.saturating_sub(accept_queue).saturating_sub(handoff);
-    let phases = [
-        ("accept_queue", "accept queue", '░', accept_queue),
-        ("handoff", "handoff", '▒', handoff),
+fn window(it: &Explanation, shares: &Shares, width: usize, ink: Ink) -> String {
+    let is_queue = |part: &&Part| matches!(part.part, "accept_queue" | "handoff");
+    let queue = |name: &str| it.parts.iter().filter(|part| part.part == name).collect();
+    let handler = it.parts.iter().filter(|part| !is_queue(part)).collect();
+    let phases: [(_, _, _, Vec<&Part>); 3] = [
+        ("accept_queue", "accept queue", '░', queue("accept_queue")),
+        ("handoff", "handoff", '▒', queue("handoff")),
         ("handler", "handler", '█', handler),
     ];
-    let cells = cells(&phases.map(|(.., ns)| ns), width.saturating_sub(2));
+    let ns: [u64; 3] = phases.each_ref().map(|(.., parts)| parts.iter().map(|part| part.ns).sum());
     let bar: String = phases
         .iter()
-        .zip(cells)
+        .zip(cells(&ns, width.saturating_sub(2)))
         .map(|((name, _, glyph, _), cells)| ink.part(name, &glyph.to_string().repeat(cells)))
         .collect();
     let legend: Vec<_> = phases
         .iter()
-        .map(|(name, label, glyph, ns)| {
+        .zip(ns)
+        .map(|((name, label, glyph, parts), ns)| {
             let swatch = ink.part(name, &glyph.to_string());
-            format!("{swatch} {label} {} ({})", duration(*ns), percent(*ns, it.client_wait_ns))
+            let share = shares.percent(parts.iter().copied());
+            format!("{swatch} {label} {} ({share})", duration(ns))
         })
         .collect();
     // On a narrow terminal one phase a line.
@@ -205,7 +209,7 @@ fn window(it: &Explanation, width: usize, ink: Ink) -> String {
 }
 
 /// Every part of the request as one bar and as a table that sums to it.
-fn ledger(it: &Explanation, width: usize, ink: Ink) -> String {
+fn ledger(it: &Explanation, shares: &Shares, width: usize, ink: Ink) -> String {
     let mut parts: Vec<&Part> = it.parts.iter().filter(|part| part.ns > 0).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
     let ns: Vec<u64> = parts.iter().map(|part| part.ns).collect();
@@ -222,25 +226,25 @@ fn ledger(it: &Explanation, width: usize, ink: Ink) -> String {
     let mut text = format!("  {bar}\n");
     // Room for the longest label, and what is left for bars.
     let room = width.saturating_sub(LABEL_AT + 50).min(24);
-    for (n, (part, share)) in parts.iter().zip(per_mille(&ns)).enumerate() {
+    for (n, part) in parts.iter().enumerate() {
         let length = (words::fraction(part.ns, it.client_wait_ns) * room as f64).round() as usize;
         let line = format!(
-            "  {} {:<13}{:>13} {:>6.1} %  {:<49} {}",
+            "  {} {:<13}{:>13} {:>8}  {:<49} {}",
             ink.part(part.part, &key(n)),
             part.part,
             duration(part.ns),
-            share as f64 / 10.0,
+            shares.percent([*part]),
             cut_end(label(part.part), width.saturating_sub(LABEL_AT)),
             ink.part(part.part, &"▇".repeat(length)),
         );
         text += line.trim_end();
         text.push('\n');
     }
-    let total = if parts.is_empty() { 0.0 } else { 100.0 };
     text + &ink.dim(&format!(
-        "    {:<13}{:>13} {total:>6.1} %\n",
+        "    {:<13}{:>13} {:>8}\n",
         "sum",
-        duration(it.client_wait_ns)
+        duration(it.client_wait_ns),
+        shares.percent(&it.parts)
     ))
 }
 
@@ -255,13 +259,8 @@ fn label(part: &str) -> &'static str {
 }
 
 /// Always there, also when there is nothing to tell.
-fn unknown(it: &Explanation, width: usize, ink: Ink) -> String {
-    let unknown = format!(
-        "unknown: {} ({})",
-        duration(it.unknown.ns),
-        percent(it.unknown.ns, it.client_wait_ns)
-    );
-    let unknown = if it.unknown.ns == 0 { ink.good(&unknown) } else { ink.warn(&unknown) };
+fn unknown(it: &Explanation, shares: &Shares, width: usize, ink: Ink) -> String {
+    let unknown = time_unknown(it, shares, ink);
     let (of_stacks, of_events): (Vec<_>, Vec<_>) =
         it.lost.iter().partition(|row| row.is_stack_end());
     let (events, rows) = sums(&of_events, |row| format!("{} {}", row.tracker, row.reason));
@@ -283,6 +282,22 @@ fn unknown(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &hanging("stacks: ", &rows.join(", "), width, |line| ink.warn(line));
     }
     format!("{line}\n{text}")
+}
+
+/// Of a handler that is not split nobody looked whether something is unknown: that is not nothing.
+fn time_unknown(it: &Explanation, shares: &Shares, ink: Ink) -> String {
+    let of = |names: &[&str]| shares.percent(it.parts.iter().filter(|p| names.contains(&p.part)));
+    match (it.unknown.ns, it.unknown.not_split_ns) {
+        (0, 0) => ink.good("unknown: 0.0 ms (0 %)"),
+        (ns, 0) => {
+            let share = of(&["other", "unaccounted"]);
+            ink.warn(&format!("unknown: {} ({share})", duration(ns)))
+        }
+        (_, ns) => {
+            let share = of(&["handler"]);
+            ink.warn(&format!("unknown: handler not looked into, {} ({share})", duration(ns)))
+        }
+    }
 }
 
 /// There is a row for each second: their sums, by what they are called, say as much.

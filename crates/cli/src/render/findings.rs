@@ -1,22 +1,23 @@
 //! The findings: what happened, who, the rows that show it, what would help.
 
-use underspan_explain::words::{duration, percent};
+use underspan_explain::words::duration;
 use underspan_explain::{Culprit, Explanation, Finding, Relation, RowRef, WORK};
 
 use super::Ink;
 use super::explanation::hanging;
+use super::shares::Shares;
 use super::text::exact_time_of_day;
 
 /// Rows cited in text; JSON has more.
 const ROWS: usize = 3;
 
-pub(super) fn findings(it: &Explanation, width: usize, ink: Ink) -> String {
+pub(super) fn findings(it: &Explanation, shares: &Shares, width: usize, ink: Ink) -> String {
     if it.findings.is_empty() {
         return nothing(it, width, ink);
     }
     let each = it.findings.iter().enumerate().map(|(n, finding)| {
         let gap = if n == 0 { "" } else { "\n" };
-        format!("{gap}{}", one(n + 1, finding, it, width, ink))
+        format!("{gap}{}", one(n + 1, finding, shares, width, ink))
     });
     each.collect()
 }
@@ -39,7 +40,7 @@ fn nothing(it: &Explanation, width: usize, ink: Ink) -> String {
     }
 }
 
-fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: Ink) -> String {
+fn one(number: usize, finding: &Finding, shares: &Shares, width: usize, ink: Ink) -> String {
     let relation = match finding.relation {
         Relation::Caused => ink.bad("caused"),
         Relation::Coincided => ink.warn("coincided"),
@@ -58,7 +59,7 @@ fn one(number: usize, finding: &Finding, it: &Explanation, width: usize, ink: In
         "  {number}. {}{of}{pattern}  {} ({})  {relation}\n",
         ink.bold(finding.kind.name()),
         duration(finding.ns),
-        percent(finding.ns, it.client_wait_ns)
+        shares.percent(&finding.parts)
     );
     let field = |name: &str, value: &str| {
         hanging(&format!("     {name:<10}"), value, width, |l| l.to_owned())

@@ -7,6 +7,7 @@ mod findings;
 mod ink;
 mod path;
 mod requests;
+mod shares;
 mod sockets;
 mod text;
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{GilWait, LostEvents, State, Wait};
+use underspan_model::{GilWait, State, Wait};
 
-use crate::case::{Case, Suspect, clipped, doing_words, gil_row, named, proven, wait_row};
+use crate::case::{Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, wait_row};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::losses::gaps;
 use crate::rules::lock_kind::Lock;
 use crate::words;
 
@@ -98,13 +99,11 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let draft = case.draft(Kind::LockWait, &[(State::LockWait.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let waited = words::duration(ns);
-    let lock = Lock::of(case);
+    let lock = Lock::of(case, case.request.tid, case.window.handler);
     let advice = lock.advice();
     let queue = queue_for(case, &own);
     let draft = if turns > 0 && queue >= CONVOY { draft.pattern("convoy") } else { draft };
-    let gap =
-        |lost: &LostEvents| lost.tracker == "ledger" && lost.count > 0 && !lost.leaves_no_gap();
-    let lost = case.evidence.lost.iter().any(gap);
+    let lost = gaps(case).any(|lost| lost.tracker == "ledger");
     let culprit = case.blame(&releasers, ns, &at).map(|culprit| {
         // A file lock can be released by another process.
         let released = |w: &&(&Wait, Interval)| culprit.tid != 0 && w.0.waker_tid == culprit.tid;
@@ -189,9 +188,5 @@ fn acquired_by_others(case: &Case<'_>, wait: &Wait, part: Interval) -> Vec<u64> 
         other.tid != wait.tid && other.futex_addr == wait.futex_addr && wait.futex_addr != 0
     };
     let locks = case.waits.iter().filter(|other| other.state == State::LockWait);
-    locks
-        .filter(same)
-        .map(|other| other.start_time.saturating_add(other.duration_ns))
-        .filter(|end| part.contains(*end))
-        .collect()
+    locks.filter(same).map(|other| blocked(other).end).filter(|end| part.contains(*end)).collect()
 }

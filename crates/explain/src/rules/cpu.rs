@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::State;
 
-use crate::case::{Case, Suspect, named, wait_row};
+use crate::case::{Case, Suspect, clipped, named, ready, wait_row};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -61,9 +61,10 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
     let mut rows: Vec<_> = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
     // Woken from another wait, and then waiting for a CPU: who ran meanwhile is not recorded.
-    let woken = case.waits_of(request.tid, case.window.handler, |state| state != State::Runnable);
-    let woken = woken.into_iter().filter(|(w, _)| w.runnable_ns > 0);
-    rows.extend(woken.map(|(w, part)| (w.runnable_ns.min(part.len()), wait_row(w))));
+    let woken = case.waits.iter().filter(|w| w.tid == request.tid && w.state != State::Runnable);
+    let woken = woken.filter(|w| w.state != State::Throttled).map(|w| (*w, ready(w)));
+    let woken = clipped(woken, case.window.handler);
+    rows.extend(woken.iter().map(|(w, part)| (part.len(), wait_row(w))));
     let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let mut text = format!("Ready to run, and no CPU was free for {}", words::duration(ns));

@@ -78,6 +78,8 @@ const fn slow(kind: Kind, client: bool) -> &'static str {
     match (kind, client) {
         (Kind::NetWrite, _) => "was slow to take them",
         (Kind::NetRead, true) => "was slow to send",
+        // For which of both it was polled, rows do not tell.
+        (Kind::PollWait, true) => "was slow to send, or to take what it was sent",
         _ => "was slow to answer",
     }
 }

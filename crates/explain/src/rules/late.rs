@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::State;
 
-use crate::case::{Case, Suspect, doing_words, gc_row, gil_row, named, request_row, wait_row};
+use crate::case::{
+    Case, Suspect, blocked, doing_words, gc_row, gil_row, named, ready, request_row, wait_row,
+};
 use crate::finding::{Culprit, RowRef};
 use crate::interval::{Cover, Interval};
 use crate::rules::contention::held;
@@ -77,15 +79,8 @@ impl<'a> Late<'a> {
             late.add(ns, format!("busy with {what} for {}", words::duration(ns)), false);
         }
         // How the time of a wait for the GIL splits, its row does not tell.
-        let blocked: Vec<_> = waits.iter().filter(|w| !is_gil(w.state)).collect();
         let mut states: BTreeMap<State, Cover> = BTreeMap::new();
-        for wait in blocked {
-            let whole = Interval::new(wait.start_time, wait.duration_ns);
-            let woken = whole.end.saturating_sub(wait.runnable_ns.min(whole.len()));
-            let on_queue = match wait.state {
-                State::Runnable | State::Throttled => whole,
-                _ => Interval::between(woken, whole.end),
-            };
+        for wait in waits.iter().filter(|w| !is_gil(w.state)) {
             let mut shown = 0;
             let mut count = |state, interval| {
                 let part = at.within(interval);
@@ -94,11 +89,13 @@ impl<'a> Late<'a> {
                 *cover = cover.union(&part);
             };
             match wait.state {
-                State::Throttled => count(State::Throttled, on_queue),
-                _ => count(State::Runnable, on_queue),
-            }
-            if !idle.contains(&wait.state) && on_queue != whole {
-                count(wait.state, Interval::between(whole.start, woken));
+                State::Runnable | State::Throttled => count(wait.state, ready(wait)),
+                state => {
+                    count(State::Runnable, ready(wait));
+                    if !idle.contains(&state) {
+                        count(state, blocked(wait));
+                    }
+                }
             }
             if shown > 0 {
                 late.rows.push((shown, wait_row(wait)));
@@ -210,7 +207,7 @@ impl<'a> Late<'a> {
 pub(super) fn woken(case: &Case<'_>, tid: u32, phase: Interval) -> Option<u64> {
     let idle = case.waits.iter().filter(|w| w.tid == tid && IDLE.contains(&w.state));
     let ends: BTreeSet<u64> = idle
-        .map(|w| Interval::new(w.start_time, w.duration_ns - w.runnable_ns.min(w.duration_ns)))
+        .map(|w| blocked(w))
         .filter(|wait| wait.overlap(phase).len() > 0)
         .map(|wait| wait.end.min(phase.end))
         .collect();

@@ -17,13 +17,13 @@ pub(super) enum Lock {
 }
 
 impl Lock {
-    /// By the stacks of the request's own thread while it waited.
-    pub(super) fn of(case: &Case<'_>) -> Lock {
+    /// By the stacks of a thread while it waited.
+    pub(super) fn of(case: &Case<'_>, tid: u32, during: Interval) -> Lock {
         let (mut conditions, mut exclusive, mut unknown) = (0u64, 0u64, 0u64);
-        let own = case.samples.iter().filter(|s| s.tid == case.request.tid);
+        let own = case.samples.iter().filter(|s| s.tid == tid);
         for sample in own.filter(|s| s.state == State::LockWait) {
             let wait = Interval::new(sample.start_time, sample.duration_ns);
-            let ns = wait.overlap(case.window.handler).len();
+            let ns = wait.overlap(during).len();
             let sum = match Lock::at(&sample.stack.frames) {
                 Lock::Condition => &mut conditions,
                 Lock::Exclusive => &mut exclusive,

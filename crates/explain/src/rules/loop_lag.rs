@@ -145,9 +145,11 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
             ..culprit
         };
     }
-    let held_up = match tid == request.tid {
-        true => String::new(),
-        false => format!("; thread {name} ({tid}) held it up{}", doing_words(&culprit)),
+    // What took less explains no more than a part of the lag, and so does whoever did it.
+    let mostly = words::fraction(most, longest.duration_ns) >= MOSTLY;
+    let held_up = match mostly && tid != request.tid {
+        true => format!("; thread {name} ({tid}) held it up{}", doing_words(&culprit)),
+        false => String::new(),
     };
     let at_place = place.as_ref().map(|place| format!(" in {}", place.words())).unwrap_or_default();
     let text = format!(
@@ -160,11 +162,9 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         state.label(),
     );
     let own = matches!(state.class(), Class::Network | Class::Storage | Class::Idle);
-    // Several things that took a part each are not one call that blocks.
-    let mostly = words::fraction(most, longest.duration_ns) >= MOSTLY;
     let blocking = mostly && (own || state == State::LockWait) && tid == request.tid;
     // Nobody is blamed for a CPU or an interpreter that somebody else had.
-    let known = tid != request.tid || blocking || (mostly && state.class() == Class::Cpu);
+    let known = mostly && (tid != request.tid || blocking || state.class() == Class::Cpu);
     let pattern = if blocking { "blocking_call" } else { "" };
     let advice = if blocking {
         "That call blocks the whole loop: use its asynchronous counterpart, or move it to a thread \

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{Request, STATES, State, Wait};
 
-use crate::case::{Case, Suspect, proven, wait_row};
+use crate::case::{Case, Suspect, blocked, proven, wait_row};
 use crate::finding::RowRef;
 use crate::interval::{Cover, Interval};
 use crate::window::Window;
@@ -166,12 +166,12 @@ impl<'a> Pool<'a> {
         for tid in self.busy.keys() {
             capacity = capacity.saturating_add(self.window_ns);
             for wait in case.waits.iter().filter(|w| w.tid == *tid) {
-                let whole = Interval::new(wait.start_time, wait.duration_ns);
+                let blocked = blocked(wait);
                 if let Some(cause) = Cause::of(wait)
-                    && at.within(whole).total() > 0
+                    && at.within(blocked).total() > 0
                 {
                     let of_thread = by_cause.entry(cause).or_default().entry(*tid).or_default();
-                    of_thread.push((wait, whole));
+                    of_thread.push((wait, blocked));
                 }
             }
         }

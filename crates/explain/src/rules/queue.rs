@@ -1,14 +1,16 @@
 //! The queues before the handler: connections nobody accepted, requests nobody read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use underspan_model::{Class, State};
+use underspan_model::{Class, Request, State, Wait};
 
 use crate::case::{Case, Suspect, doing_words, named, proven, request_row, route, wait_row};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
 use crate::rules::cpu::MORE_CPUS;
 use crate::rules::late::{IDLE, Late, woken};
+use crate::rules::lock_kind::Lock;
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
 use crate::rules::{listener, loop_lag};
 use crate::window::{Window, is_gil};
@@ -70,17 +72,7 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         ));
     }
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
-        // A row of `waits` names the last holder only, and not how long it held.
-        let mut holders = match is_gil(state) {
-            true => Late::of(case, acceptor, &at, &[], false).holders,
-            false => BTreeMap::new(),
-        };
-        for (wait, part) in
-            rows.iter().filter(|(w, _)| w.holder_tid != 0 && state == State::LockWait)
-        {
-            holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
-        }
-        let culprit = case.blame(&holders, ns, &at);
+        let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
         let by = culprit.as_ref().map(|c| format!(", held by {}", named(c))).unwrap_or_default();
         let text = format!(
@@ -89,8 +81,8 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             state.label()
         );
         let shown = rows.iter().fold(0u64, |sum, (_, part)| sum.saturating_add(part.len()));
-        // Who waits for the interpreter or for a CPU is not to blame for that.
-        let victim = is_gil(state) || state.class() == Class::CpuWait;
+        // Who waits for the interpreter, a lock or a CPU is not to blame for that.
+        let victim = is_gil(state) || state == State::LockWait || state.class() == Class::CpuWait;
         let itself = || Culprit {
             place: case.place_in(acceptor, &at, state),
             ..case.thread(acceptor, &name, shown.min(ns), &at)
@@ -134,13 +126,41 @@ const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a t
 const KEEP_FREE: &str = "Keep the accepting thread free: nothing heavy in its process's other threads, or \
     more processes that accept (gunicorn: --workers)";
 
+/// Who had what an accepting thread waited for.
+fn holders(
+    case: &Case<'_>,
+    acceptor: u32,
+    state: State,
+    rows: &[(&Wait, Interval)],
+    at: &Cover,
+) -> BTreeMap<u32, Suspect> {
+    // A row of `waits` names the GIL's last holder only, and not how long it held.
+    if is_gil(state) {
+        return Late::of(case, acceptor, at, &[], false).holders;
+    }
+    let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
+    // It may have waited for its turn to accept: who gave it that held nothing.
+    if state == State::LockWait && is_held(case, acceptor, case.window.accept_queue) {
+        for (wait, part) in rows.iter().filter(|(w, _)| w.holder_tid != 0) {
+            holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, part.len());
+        }
+    }
+    holders
+}
+
+/// Whether a thread's stacks show that it waited for a lock that somebody holds. A pool's thread without
+/// work waits for what looks like one.
+fn is_held(case: &Case<'_>, tid: u32, during: Interval) -> bool {
+    Lock::of(case, tid, during) == Lock::Exclusive
+}
+
 /// In which state, if any one, a thread was blocked for enough of the time.
 fn blocked<'a>(
     case: &Case<'a>,
     tid: u32,
     phase: Interval,
     at: &Cover,
-) -> Option<(State, Vec<(&'a underspan_model::Wait, Interval)>)> {
+) -> Option<(State, Vec<(&'a Wait, Interval)>)> {
     // Polling is what an acceptor does when it is free: that blames nobody.
     let waits = case.waits_of(tid, phase, |state| state != State::PollWait);
     let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();
@@ -157,6 +177,9 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let ns = at.total();
     if !case.worth(ns, INTERFERENCE) {
         return None;
+    }
+    if let Some(finding) = behind_another(case, &at) {
+        return Some(finding);
     }
     let pool = Pool::during(case, &at);
     let rows = pool.served.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
@@ -243,6 +266,55 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
 }
 
+/// A connection's requests are answered one after another. One that came while another was not answered
+/// yet has waited for that, however many threads were free.
+fn behind_another(case: &Case<'_>, at: &Cover) -> Option<Finding> {
+    let request = case.request;
+    let before = case
+        .siblings
+        .iter()
+        .filter(|s| is_same_connection(s, request) && s.conn_request < request.conn_request);
+    let before: Vec<_> = before
+        .map(|s| (at.within(Window::of(s).handler).total(), *s))
+        .filter(|(ns, _)| *ns > 0)
+        .collect();
+    let handlers: Cover = before.iter().map(|(_, s)| Window::of(s).handler).collect();
+    let busy = handlers.bridged(SWITCH_NS).intersect(at);
+    let (_, longest) = before.iter().max_by_key(|(ns, s)| (*ns, &s.request_id))?;
+    if !proven(busy.total(), at.total()) {
+        return None;
+    }
+    let culprit = Culprit {
+        request_id: longest.request_id.clone(),
+        route: route(longest),
+        ..case.thread(longest.tid, &longest.thread, busy.total(), &busy)
+    };
+    let them = match before.len() {
+        1 => String::from("the request before it on its connection was"),
+        n => format!("{n} requests before it on its connection were"),
+    };
+    let text = format!(
+        "Came {} before it was read: {them} not answered yet, by {}{}",
+        words::duration(at.total()),
+        named(&culprit),
+        doing_words(&culprit),
+    );
+    let rows = before.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
+    let draft = case.draft(Kind::Handoff, &[("handoff", at.total())]).located(case, at);
+    let draft = draft.relation(Relation::Caused).culprit(Some(culprit)).rows(rows);
+    Some(draft.say(
+        text,
+        "Answer that request sooner, or have the client open more connections instead of sending on one \
+         that waits for an answer (pipelining). More threads would not help",
+    ))
+}
+
+/// Of connections over Unix sockets nothing tells one from another.
+fn is_same_connection(one: &Request, other: &Request) -> bool {
+    let ends = (&one.local, &one.peer);
+    ends == (&other.local, &other.peer) && one.peer.parse::<SocketAddr>().is_ok()
+}
+
 /// What both threads did that a request goes through between accept and read.
 struct HandedOn {
     shown: u64,
@@ -326,8 +398,9 @@ fn own_thread_blocked(case: &Case<'_>, at: &Cover, waited: &str) -> Option<Findi
     }
     let (state, rows) = blocked(case, request.tid, case.window.handoff, at)?;
     let shown: Cover = rows.iter().map(|(_, part)| *part).collect();
-    // Who waits for the interpreter or for a CPU is not to blame for that.
-    if is_gil(state) || state.class() == Class::CpuWait {
+    // Who waits for the interpreter or for a CPU is not to blame for that, nor who waits for work.
+    let idle = state == State::LockWait && !is_held(case, request.tid, case.window.handoff);
+    if is_gil(state) || state.class() == Class::CpuWait || idle {
         return None;
     }
     let culprit = Culprit {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{Request, State, TcpLoss};
 
-use crate::case::{Case, loss_row, request_row, route, wait_row};
+use crate::case::{Case, blocked, loss_row, request_row, route, wait_row};
 use crate::finding::{Culprit, RowRef};
 use crate::interval::{Cover, Interval};
 use crate::rules::stalls::Part;
@@ -37,7 +37,7 @@ pub(super) fn find<'a>(case: &Case<'a>, part: &Part<'_, 'a>) -> Option<Reader<'a
     let mut rows = vec![(ns, loss_row(loss))];
     let mut states: BTreeMap<State, Cover> = BTreeMap::new();
     for wait in &case.reader_waits {
-        let shown = part.at.within(Interval::new(wait.start_time, wait.duration_ns));
+        let shown = part.at.within(blocked(wait));
         if wait.host == loss.host && wait.tid == loss.tid && shown.total() > 0 {
             rows.push((shown.total(), wait_row(wait)));
             let known = states.entry(wait.state).or_default();

@@ -30,8 +30,12 @@ pub(super) fn find(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
             continue;
         }
         let peer = peers.entry(&connect.peer).or_default();
-        peer.connections += 1;
-        if connect.reconnect_ns == 0 || connect.reconnect_ns > AGAIN_NS {
+        // Opened at once, as a client does that asks for several things at the same time: none of them
+        // could have been used again for another.
+        let is_beside = whole.start < peer.opened;
+        peer.opened = peer.opened.max(whole.end);
+        peer.connections += usize::from(!is_beside);
+        if is_beside || connect.reconnect_ns == 0 || connect.reconnect_ns > AGAIN_NS {
             continue;
         }
         let shown = free.within(part).subtract(&long);
@@ -88,7 +92,10 @@ pub(super) fn find(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
 
 #[derive(Default)]
 struct Peer<'a> {
+    /// How many, those that were opened at once counted as one.
     connections: usize,
+    /// When the last of them was open.
+    opened: u64,
     again: Vec<(u64, &'a TcpConnect)>,
     ns: u64,
     short_ns: u64,

@@ -115,6 +115,7 @@ fn unknown_time_and_losses_are_told() {
     let explanation = explain(&unknown()).unwrap();
     assert_eq!(explanation.unknown.ns, 320 * MS);
     assert_eq!(explanation.unknown.unaccounted_ns, 20 * MS);
+    assert_eq!(explanation.unknown.not_split_ns, 0);
     assert_eq!(explanation.lost_events, 19);
 }
 

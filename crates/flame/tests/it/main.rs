@@ -10,4 +10,5 @@ mod diffs;
 mod exports;
 mod pictures;
 mod scaling;
+mod summaries;
 mod sums;

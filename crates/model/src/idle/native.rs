@@ -79,38 +79,97 @@ const GRPC: &str = "a thread of gRPC without work";
 const JAVA: &str = "a free worker of a Java pool";
 const JVM: &str = "a thread of the Java virtual machine without work";
 
-/// How waiting is done: by the C library and by the runtimes themselves.
-const WAITS: &[Name] = &[
+/// How waiting is done by the C library and by languages' own ones. No application's function is called
+/// so: whoever calls one of these is who waits.
+const WAYS: &[Name] = &[
     Begins("0x"),
     Begins("__"),
     Begins("pthread_"),
     Begins("futex"),
-    Begins("epoll"),
-    Begins("poll"),
-    Begins("ppoll"),
-    Begins("select"),
-    Begins("pselect"),
     Begins("clock_nanosleep"),
     Begins("nanosleep"),
-    Begins("usleep"),
-    Begins("sleep"),
     Begins("sigsuspend"),
     Begins("sigwait"),
     Begins("sem_"),
     Begins("cnd_"),
-    Begins("syscall"),
-    Begins("read"),
-    Begins("recv"),
     Begins("runtime."),
     Begins("internal/runtime/"),
+    Begins("internal/poll."),
+    Begins("internal/sync."),
+    Begins("sync."),
     Begins("syscall."),
     Begins("std::"),
-    Begins("core::"),
+    Begins("core::ops::"),
     Begins("<std::"),
     Begins("<core::"),
     Begins("parking_lot"),
     Begins("crossbeam"),
     Begins("mio::"),
+    Begins("Unsafe_Park"),
+    Begins("Ljava/util/concurrent/"),
+    Begins("Ljdk/internal/"),
+    Begins("java.util.concurrent."),
+    Begins("jdk.internal."),
+];
+
+/// The C library's system calls that wait, and where its threads begin. In a program that is linked
+/// statically nothing but the name tells them from its own functions.
+const C_LIBRARY: [&str; 39] = [
+    "_start",
+    "accept",
+    "accept4",
+    "clone",
+    "clone3",
+    "connect",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "fcntl",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "poll",
+    "ppoll",
+    "pread",
+    "pread64",
+    "pselect",
+    "pwrite",
+    "pwrite64",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "select",
+    "send",
+    "sendfile",
+    "sendmsg",
+    "sendto",
+    "sleep",
+    "start_thread",
+    "syscall",
+    "usleep",
+    "wait4",
+    "waitid",
+    "waitpid",
+    "write",
+    "writev",
+];
+
+/// The same of libraries and runtimes with loops of their own, and by how names of the C library begin. An
+/// application's function may be called so: only beneath one of [`LOOPS`] it is known not to be one.
+const WAITS: &[Name] = &[
+    Begins("epoll"),
+    Begins("poll"),
+    Begins("ppoll"),
+    Begins("select"),
+    Begins("pselect"),
+    Begins("usleep"),
+    Begins("sleep"),
+    Begins("syscall"),
+    Begins("read"),
+    Begins("recv"),
+    Begins("core::"),
     Begins("tokio::"),
     Begins("<tokio::"),
     Begins("rayon_core::"),
@@ -132,7 +191,6 @@ const WAITS: &[Name] = &[
     Begins("gpr_"),
     Begins("absl::"),
     Begins("gomp_"),
-    Begins("Unsafe_Park"),
     Begins("Parker::"),
     Begins("Monitor::"),
     Begins("Mutex::"),
@@ -142,11 +200,19 @@ const WAITS: &[Name] = &[
     Begins("ObjectMonitor::"),
     Begins("Semaphore::"),
     Begins("PosixSemaphore"),
-    Begins("Ljava/util/concurrent/"),
-    Begins("Ljdk/internal/"),
-    Begins("java.util.concurrent."),
-    Begins("jdk.internal."),
 ];
+
+/// What Cython makes of an application's functions begins as the C library's own.
+const CYTHON: &str = "__pyx_";
+
+/// Whether a native function is how waiting is done, and says nothing of who waits or what for.
+pub(crate) fn is_way_to_wait(function: &str, module: &str) -> bool {
+    let by_name = || {
+        C_LIBRARY.contains(&function)
+            || !function.starts_with(CYTHON) && WAYS.iter().any(|name| name.tells(function))
+    };
+    is_c_library(module) || by_name()
+}
 
 /// The loop whose next piece of work the thread waits for. No Python may be further in: it would be
 /// the work.
@@ -160,7 +226,7 @@ pub(super) fn own_queue(frames: &[Frame]) -> Option<&'static str> {
                 if let Some((_, reason)) = found {
                     return Some(reason);
                 }
-                let waits = WAITS.iter().any(|name| name.tells(&frame.function));
+                let waits = WAYS.iter().chain(WAITS).any(|name| name.tells(&frame.function));
                 if !waits && !is_c_library(&frame.module) {
                     return None;
                 }

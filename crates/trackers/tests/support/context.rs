@@ -1,6 +1,6 @@
 //! Names and clocks without an agent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::api::stack::RawStack;
 use super::super::api::{Context, Thread};
@@ -10,6 +10,8 @@ use super::super::api::{Context, Thread};
 pub(crate) struct FakeContext {
     pub(crate) offset: u64,
     pub(crate) threads: HashMap<u32, Thread>,
+    /// Those of them that will be named soon.
+    pub(crate) unnamed: HashSet<u32>,
     pub(crate) stacks: Vec<RawStack>,
     /// Their ids. There are thousands, and a slow machine must look them up faster than they come.
     pub(crate) stack_ids: HashMap<RawStack, u64>,
@@ -57,6 +59,10 @@ impl Context for FakeContext {
             name: comm.into(),
             process: comm.into(),
         })
+    }
+
+    fn is_soon_named(&self, tid: u32) -> bool {
+        self.unnamed.contains(&tid)
     }
 
     fn stack(&mut self, stack: RawStack) -> u64 {
