@@ -13,7 +13,7 @@ HEAD = """\
 # Benchmarks
 
 What Underspan costs, and how much it can take. Every figure here was written by `make bench`; the command above a table
-makes that table again (root; `QUICK=1` for a smoke test of some three minutes, whose figures mean nothing). How each is
+makes that table again (root; `QUICK=1` for a smoke test of some minutes, whose figures mean nothing). How each is
 measured: [benches/README.md](../benches/README.md).
 
 Figures are medians of interleaved runs, with the smallest and the largest in brackets. A target that is missed says so.

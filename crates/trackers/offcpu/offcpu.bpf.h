@@ -12,7 +12,8 @@
 #include "asleep.bpf.h"
 #include "offcpu.h"
 
-/* In sample.bpf.c: a global function is verified once, and not on every way that leads to it. */
+/* In sample.bpf.c: a global function is verified once, and not on every way that leads to it. So the verifier does not
+ * know that its thread is one: each asks. */
 
 /* Whether the thread's wait, which is over and was not for the GIL, is a sample. If so, of how much. */
 int weigh_wait(struct thread *t, __u64 now);
