@@ -24,10 +24,13 @@ class Play:
             data, "SELECT request_id, path, process, pid FROM requests ORDER BY start_time"
         )
 
+    def id_of(self, path: str, number: int = -1) -> str:
+        """The request with this path: the last, unless told which."""
+        return [row["request_id"] for row in self.requests if row["path"] == path][number]
+
     def explain(self, path: str, number: int = -1) -> dict:
         """The explanation of a request with this path: the last, unless told which."""
-        ids = [row["request_id"] for row in self.requests if row["path"] == path]
-        said = self.underspan("explain", ids[number], "--json", "--data", self.data)
+        said = self.underspan("explain", self.id_of(path, number), "--json", "--data", self.data)
         assert said.status == 0, said
         return json.loads(said.out)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from common.netns import inside, ip, namespace
 from play import MS, Play, agree
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 WAY_MS = 50
 NEAR, FAR = "10.81.0.1", "10.81.0.2"
 
@@ -61,6 +63,18 @@ def test_a_connection_for_every_question_is_named(play):
     # The way took its time; nothing was lost on it.
     kinds = {finding["kind"] for finding in play.explain("/reconnect")["findings"]}
     assert "retransmission" not in kinds, kinds
+
+
+def test_the_query_of_the_readme_says_for_which_request_a_connection_was_opened(play):
+    readme = (ROOT / "crates/trackers/tcp_connect/README.md").read_text()
+    [query] = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.S) if "ASOF" in text]
+    rows = play.underspan.sql(play.data, query)
+    opened = [row for row in rows if row["request_id"] == play.id_of("/reconnect")]
+    assert len(opened) == len(play.measured["reconnect"]["each"]), rows
+    assert {row["peer"].split(":")[0] for row in opened} == {FAR}, opened
+    assert {row["outcome"] for row in opened} == {"connected"}, opened
+    # Clients, who serve nobody, open connections too.
+    assert any(row["request_id"] == "" for row in rows), rows
 
 
 def test_what_was_lost_is_told_from_a_peer_that_is_far_away(play):

@@ -75,6 +75,10 @@ pub(crate) struct AgentArgs {
     /// With --netstack: a row for each interface or cgroup; may be given again
     #[arg(long, value_name = "WHAT", requires = "netstack")]
     pub(crate) netstack_by: Vec<PacketsBy>,
+    /// With --netstack: look at this network namespace: a name that `ip netns` lists, a file such as
+    /// /proc/PID/ns/net, or `all`; may be given again [default: the own one]
+    #[arg(long, value_name = "NAME", requires = "netstack")]
+    pub(crate) netstack_netns: Vec<PathBuf>,
     /// Measure the run time of the BPF programs (some 20 ns a run)
     #[arg(long)]
     pub(crate) measure_bpf: bool,
@@ -126,6 +130,7 @@ impl AgentArgs {
             goroutine_hz: self.goroutine_hz,
             measure_bpf: self.measure_bpf,
             netstack: self.netstack.then(|| netstack::Options {
+                scope: netstack::Scope::named(&self.netstack_netns),
                 by_interface: self.netstack_by.contains(&PacketsBy::Interface),
                 by_cgroup: self.netstack_by.contains(&PacketsBy::Cgroup),
                 ..netstack::Options::default()

@@ -189,6 +189,17 @@ async fn pictures_of_a_service() {
     );
     assert!(folded.contains(";futex_wait_[k];[lock_wait] 0 180000000\n"), "{folded}");
 
+    // Nothing is coloured by counters that nobody read.
+    let counted = service.folder.path().join("counted.svg");
+    for (by, said) in [("branch-misses", true), ("state", false)] {
+        let options = ["--colour-by", by, "-o", counted.to_str().unwrap()];
+        let output = service.flame(&options);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let picture = std::fs::read_to_string(&counted).unwrap();
+        assert_eq!(picture.contains("no hardware counters were read"), said, "{by}");
+        assert_eq!(picture.contains("not counted: waits, or no PMU"), said, "{by}");
+    }
+
     // Every format is written, by its ending or by name, to a file or to standard output.
     for (name, start) in [
         ("out.svg", &b"<?xml"[..]),

@@ -25,11 +25,21 @@ pub struct Place {
     pub caller: String,
     /// For how many nanoseconds samples show the thread there.
     pub ns: u64,
+    /// No Python: what has a line may be anybody's code, far further out.
+    #[serde(skip)]
+    native: bool,
 }
 
 impl Place {
-    /// `json.dumps at reports.py:88`.
+    /// `json.dumps at reports.py:88`; `SSL_read, called from fetch (client.c:12)`.
     pub fn words(&self) -> String {
+        if self.native && self.line != 0 && self.caller != self.function {
+            let file = base_name(&self.file);
+            return format!(
+                "{}, called from {} ({file}:{})",
+                self.function, self.caller, self.line
+            );
+        }
         match (self.file.is_empty(), self.line) {
             (true, _) => self.function.clone(),
             (false, 0) => format!("{} ({})", self.function, base_name(&self.file)),
@@ -75,6 +85,7 @@ pub(crate) fn place(stack: &Stack) -> Option<Place> {
         line: caller.line,
         caller: caller.function.clone(),
         ns: 0,
+        native: function.kind == FrameKind::Native,
     })
 }
 
@@ -208,6 +219,19 @@ mod tests {
             frame(FrameKind::Kernel, "tcp_recvmsg", "", 0),
         ]);
         assert_eq!(place(&stack).unwrap().words(), "serve at server.c:42");
+    }
+
+    #[test]
+    fn a_line_of_another_native_function_is_told_as_its_own() {
+        let stack = stack(&[
+            frame(FrameKind::Native, "uv__read", "/src/deps/uv/src/unix/stream.c", 1143),
+            frame(FrameKind::Native, "node::LibuvStreamWrap::OnUvRead", "", 0),
+            frame(FrameKind::Native, "v8::base::Time::Now()", "", 0),
+        ]);
+        assert_eq!(
+            place(&stack).unwrap().words(),
+            "v8::base::Time::Now(), called from uv__read (stream.c:1143)"
+        );
     }
 
     #[test]

@@ -59,8 +59,17 @@ impl Counters {
     }
 
     /// Cache misses per thousand instructions; `None` without instructions.
-    pub fn misses_per_kilo(&self) -> Option<f64> {
-        (self.instructions > 0).then(|| self.cache_misses as f64 * 1e3 / self.instructions as f64)
+    pub fn cache_misses_per_kilo(&self) -> Option<f64> {
+        self.per_kilo(self.cache_misses)
+    }
+
+    /// Wrongly predicted branches per thousand instructions; `None` without instructions.
+    pub fn branch_misses_per_kilo(&self) -> Option<f64> {
+        self.per_kilo(self.branch_misses)
+    }
+
+    fn per_kilo(&self, misses: u64) -> Option<f64> {
+        (self.instructions > 0).then(|| misses as f64 * 1e3 / self.instructions as f64)
     }
 }
 

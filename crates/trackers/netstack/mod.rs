@@ -95,6 +95,17 @@ pub enum Scope {
     All,
 }
 
+impl Scope {
+    /// What these names mean on a command line: none is the caller's own, `all` is all.
+    pub fn named(names: &[PathBuf]) -> Self {
+        match names {
+            [] => Scope::Own,
+            names if names.iter().any(|name| name.as_os_str() == "all") => Scope::All,
+            names => Scope::Namespaces(names.to_vec()),
+        }
+    }
+}
+
 /// What to count, and by what.
 #[derive(Clone, Debug, Default)]
 pub struct Options {

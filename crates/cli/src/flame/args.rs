@@ -177,6 +177,8 @@ enum ColouringName {
     Ipc,
     /// Cache misses per instruction
     CacheMisses,
+    /// Branches predicted wrongly, per instruction
+    BranchMisses,
 }
 
 impl Args {
@@ -210,6 +212,7 @@ impl Args {
             ColouringName::State => Colouring::State,
             ColouringName::Ipc => Colouring::Ipc,
             ColouringName::CacheMisses => Colouring::CacheMisses,
+            ColouringName::BranchMisses => Colouring::BranchMisses,
         }
     }
 

@@ -103,6 +103,11 @@ impl Picture {
         self.samples.iter().all(|sample| sample.count == 0)
     }
 
+    /// Whether hardware counters were read with any of its samples.
+    pub(super) fn is_counted(&self) -> bool {
+        self.samples.iter().any(|sample| sample.counters.is_some())
+    }
+
     /// The samples that are shown.
     pub(super) fn shown(&self, with_idle: bool) -> Vec<Sample> {
         self.samples.iter().filter(|sample| with_idle || !sample.idle).cloned().collect()

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use underspan_explain::words::{count, duration, percent};
-use underspan_flame::svg::Heading;
+use underspan_flame::svg::{Colouring, Heading};
 use underspan_flame::{Diff, Per, Scaling, telling_function};
 
 use super::picture::{Facts, Picture};
@@ -12,6 +12,10 @@ use crate::render::{self, Ink, clean};
 
 /// How many changes are named.
 const CHANGES: usize = 5;
+
+/// Said where the picture is to be coloured by hardware counters, and there are none.
+const NOT_COUNTED: &str = "no hardware counters were read while this was sampled, so nothing is coloured by them: \
+                           `underspan doctor` says why (most virtual machines have no PMU)";
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -50,6 +54,9 @@ pub(super) fn heading(picture: &Picture, args: &Args) -> Heading {
     }
     let mut lines = vec![range(picture)];
     lines.extend(notes(&picture.facts, args.idle));
+    if args.colouring() != Colouring::State && !picture.is_counted() {
+        lines.push(String::from(NOT_COUNTED));
+    }
     Heading { title, lines }
 }
 

@@ -68,13 +68,8 @@ pub(crate) struct Args {
 
 impl Args {
     fn options(&self) -> Options {
-        let scope = match &self.netns[..] {
-            [] => Scope::Own,
-            names if names.iter().any(|name| name.as_os_str() == "all") => Scope::All,
-            names => Scope::Namespaces(names.to_vec()),
-        };
         Options {
-            scope,
+            scope: Scope::named(&self.netns),
             pids: self.pids.clone(),
             interfaces: self.interfaces.clone(),
             cgroups: self.cgroups.clone(),

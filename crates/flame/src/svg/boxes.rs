@@ -123,7 +123,8 @@ fn tree_colour(node: &Node, colouring: Colouring) -> Rgb {
     match colouring {
         Colouring::State => colour::by_state(&node.label, mostly(node)),
         Colouring::Ipc => colour::by_ipc(node.counters.as_ref()),
-        Colouring::CacheMisses => colour::by_misses(node.counters.as_ref()),
+        Colouring::CacheMisses => colour::by_cache_misses(node.counters.as_ref()),
+        Colouring::BranchMisses => colour::by_branch_misses(node.counters.as_ref()),
     }
 }
 
@@ -160,10 +161,12 @@ fn tree_details(node: &Node, whole: f64) -> String {
     }
     if let Some(counters) = &node.counters {
         let ipc = counters.ipc().map(|ipc| format!("{ipc:.2} instructions per cycle"));
-        let misses = counters
-            .misses_per_kilo()
-            .map(|misses| format!("{misses:.1} cache misses per 1000 instructions"));
-        lines.extend(ipc.into_iter().chain(misses));
+        let misses = |each: Option<f64>, of: &str| {
+            each.map(|misses| format!("{misses:.1} {of} misses per 1000 instructions"))
+        };
+        let cache = misses(counters.cache_misses_per_kilo(), "cache");
+        let branch = misses(counters.branch_misses_per_kilo(), "branch");
+        lines.extend([ipc, cache, branch].into_iter().flatten());
     }
     lines.extend(about(&node.label));
     escaped(&lines.join("\n"))

@@ -68,9 +68,15 @@ pub(super) fn by_ipc(counters: Option<&Counters>) -> Rgb {
 }
 
 /// See [`by_ipc`].
-pub(super) fn by_misses(counters: Option<&Counters>) -> Rgb {
+pub(super) fn by_cache_misses(counters: Option<&Counters>) -> Rgb {
     // Ten misses per thousand instructions keep a core waiting for memory most of the time.
-    ramp(counters.and_then(Counters::misses_per_kilo).map(|misses| misses / 10.0))
+    ramp(counters.and_then(Counters::cache_misses_per_kilo).map(|misses| misses / 10.0))
+}
+
+/// See [`by_ipc`].
+pub(super) fn by_branch_misses(counters: Option<&Counters>) -> Rgb {
+    // One costs some 15 to 20 cycles: ten per thousand instructions are as many again as it takes to run these.
+    ramp(counters.and_then(Counters::branch_misses_per_kilo).map(|misses| misses / 10.0))
 }
 
 fn ramp(badness: Option<f64>) -> Rgb {

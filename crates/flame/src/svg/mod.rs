@@ -40,6 +40,8 @@ pub enum Colouring {
     Ipc,
     /// Cache misses per instruction.
     CacheMisses,
+    /// Branches predicted wrongly, per instruction.
+    BranchMisses,
 }
 
 /// What is said above the picture.
@@ -54,18 +56,14 @@ pub struct Heading {
 /// A call tree as a flame graph.
 pub fn svg(tree: &Tree, heading: &Heading, colouring: Colouring) -> String {
     let shapes = Shapes::of_tree(tree, colouring);
-    let legend = match colouring {
-        Colouring::State => states(tree),
-        Colouring::Ipc => vec![
-            (colour_text(LOW), String::from("2 and more instructions per cycle")),
-            (colour_text(HIGH), String::from("0.5 and fewer: the core waits")),
-        ],
-        Colouring::CacheMisses => vec![
-            (colour_text(LOW), String::from("no cache misses")),
-            (colour_text(HIGH), String::from("10 and more per 1000 instructions")),
-        ],
+    let (good, bad) = match colouring {
+        Colouring::State => return document(&shapes, heading, &states(tree)),
+        Colouring::Ipc => ("2 and more instructions per cycle", "0.5 and fewer: the core waits"),
+        Colouring::CacheMisses => ("no cache misses", "10 and more per 1000 instructions"),
+        Colouring::BranchMisses => ("no branch misses", "10 and more per 1000 instructions"),
     };
-    document(&shapes, heading, &legend)
+    let legend = [(LOW, good), (HIGH, bad), (colour::NEUTRAL, "not counted: waits, or no PMU")];
+    document(&shapes, heading, &legend.map(|(colour, text)| (colour_text(colour), text.to_owned())))
 }
 
 /// A difference as a flame graph: as wide as the greater of both sides, red for more, blue for less.
