@@ -250,7 +250,8 @@ impl Around<'_> {
     async fn siblings(&self) -> Result<Vec<Request>, Error> {
         let sql = format!(
             "SELECT {START}, request_id, host, pid, tid, thread, duration_ns, accept_queue_ns, \
-                handoff_ns, handler_ns, method, path, shared_thread, {} FROM requests AS t \
+                handoff_ns, handler_ns, conn_request, local, peer, method, path, shared_thread, {} \
+             FROM requests AS t \
              WHERE host = {{host:String}} AND pid = {{pid:UInt32}} \
                 AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
                 AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \

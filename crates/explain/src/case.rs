@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::{
     GcPause, GilWait, LoopStall, Request, Sample, State, TcpAccept, TcpConnect, TcpListener,
-    TcpLoss, Wait,
+    TcpLoss, Wait, idle,
 };
 
 use crate::Evidence;
@@ -153,6 +153,24 @@ impl<'a> Case<'a> {
         mostly(samples.copied(), during)
     }
 
+    /// Why the request's own thread had nothing to do while it waited in one state, if its stacks show
+    /// that for most of what was sampled. A runtime has many tasks to a thread: what such a thread waits
+    /// for, and who wakes it, is its scheduler's business and not the request's.
+    pub(crate) fn without_work(&self, during: &Cover, state: State) -> Option<&'static str> {
+        let own = self.samples.iter().filter(|s| s.tid == self.request.tid && s.state == state);
+        let (mut reasons, mut total) = (BTreeMap::<&'static str, u64>::new(), 0u64);
+        for sample in own {
+            let ns = during.within(Interval::new(sample.start_time, sample.duration_ns)).total();
+            total = total.saturating_add(ns);
+            if let Some(idle) = idle(&sample.stack.frames, state, true) {
+                let sum = reasons.entry(idle.reason).or_default();
+                *sum = sum.saturating_add(ns);
+            }
+        }
+        let (reason, ns) = reasons.into_iter().max_by_key(|(_, ns)| *ns)?;
+        (words::fraction(ns, total) > 0.5).then_some(reason)
+    }
+
     /// In which code the request's own thread was while in some states.
     pub(crate) fn own_place(&self, during: &Cover, state: impl Fn(State) -> bool) -> Option<Place> {
         let own = self.samples.iter().filter(|s| s.tid == self.request.tid && state(s.state));
@@ -284,6 +302,22 @@ impl Draft {
         self.0.advice = advice.into();
         self.0
     }
+}
+
+/// What is told of a thread that had nothing to do while the request went on, and what would help.
+pub(crate) fn without_work_words(waited: &str, reason: &str) -> (String, &'static str) {
+    let text = format!(
+        "Its thread had nothing to do for most of {waited} ({reason}). What the request itself waited \
+         for is not known: a timer, a socket, or work on another thread"
+    );
+    let advice = match reason.contains("goroutine") {
+        true => {
+            "Look at where its goroutines wait (`underspan flame --kind goroutine`): a thread of Go's \
+             scheduler is not bound to a request"
+        }
+        false => "Look at what this handler awaits, and at the peers and threads it asks",
+    };
+    (text, advice)
 }
 
 /// Whether rows show enough of the time.

@@ -1,6 +1,6 @@
 //! The sockets that a request's thread waited on, and what happened on each meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::Serialize;
@@ -201,7 +201,9 @@ pub(crate) fn served<'a>(case: &Case<'a>, ends: &[Ends<'_>], at: &Cover) -> Opti
         let cover: Cover =
             requests.iter().map(|(_, r)| Interval::new(r.start_time, r.duration_ns)).collect();
         let (_, longest) = requests.iter().max_by_key(|(ns, r)| (*ns, &r.request_id))?;
-        Some(Served { longest, requests: requests.len(), ns: cover.intersect(at).total() })
+        let threads = requests.iter().map(|(_, r)| r.tid).collect::<BTreeSet<_>>().len();
+        let ns = cover.intersect(at).total();
+        Some(Served { longest, requests: requests.len(), threads, ns })
     };
     by_process.into_values().filter_map(of_process).max_by_key(|s| (s.ns, &s.longest.request_id))
 }
@@ -211,6 +213,8 @@ pub(crate) fn served<'a>(case: &Case<'a>, ends: &[Ends<'_>], at: &Cover) -> Opti
 pub(crate) struct Served<'a> {
     pub(crate) longest: &'a Request,
     pub(crate) requests: usize,
+    /// By how many threads.
+    pub(crate) threads: usize,
     /// For how long, of the time asked for.
     pub(crate) ns: u64,
 }
@@ -236,23 +240,24 @@ impl Served<'_> {
     /// waiting for the GIL`.
     pub(crate) fn words(&self) -> String {
         let request = self.longest;
-        let route = match route(request) {
-            route if route.is_empty() => String::from("serving"),
-            route => format!("serving {route}"),
+        let id = &request.request_id;
+        let others = match (self.requests, self.threads) {
+            (1, _) => String::new(),
+            (n, 1) => format!(", the longest of {n}"),
+            (n, threads) => format!(", the longest of {n} on {threads} threads"),
         };
-        let others = match self.requests {
-            1 => String::new(),
-            n => format!(", the longest of {n}"),
+        let serving = match route(request) {
+            route if route.is_empty() => format!("serving request {id}{others}"),
+            route => format!("serving {route} (request {id}{others})"),
         };
         let part = longest_part(request);
         let host = if request.host.is_empty() { "" } else { " on " };
         format!(
-            "{} ({}){host}{}, thread {}, {route} (request {}{others}), which spent {} {}",
+            "{} ({}){host}{}, thread {}, {serving}, which spent {} {}",
             request.process,
             request.pid,
             request.host,
             request.thread,
-            request.request_id,
             words::duration(part.ns),
             part_words(part.part),
         )

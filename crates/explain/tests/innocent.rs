@@ -8,7 +8,9 @@ mod common;
 use common::network::*;
 use common::*;
 use underspan_explain::{Evidence, Finding, Kind, Relation, explain};
-use underspan_model::{Frame, FrameKind, LoopStall, LostEvents, Request, State, Wait};
+use underspan_model::{
+    Frame, FrameKind, LoopStall, LostEvents, Request, Stack, State, ThreadStates, Wait,
+};
 
 fn only(evidence: &Evidence) -> Finding {
     let mut findings = explain(evidence).unwrap().findings;
@@ -61,6 +63,23 @@ fn a_holder_is_blamed_for_no_more_than_it_can_have_had_within_the_request() {
     assert_eq!(only(&evidence).culprit.unwrap().tid, 4113, "all of it");
     evidence.gil_waits[0].holder_ns = 300 * MS;
     blames_nobody(&evidence);
+}
+
+/// The row is of the whole wait, in which the thread itself had no CPU.
+#[test]
+fn who_had_no_cpu_was_not_refused_the_gil() {
+    let cells = [(State::GilWait, 300), (State::Runnable, 1000)];
+    let slow = request("/x", &Shape { cells: &cells, ..shape(1, 0, [0, 0, 1320]) });
+    let gil_waits = vec![gil_wait(&slow, 10, 1090, (4113, "cruncher"), 0)];
+    let mut evidence = Evidence { gil_waits, ..of(slow) };
+    let of_gil = |evidence: &Evidence| {
+        let findings = explain(evidence).unwrap().findings;
+        findings.into_iter().find(|f| f.kind == Kind::GilWait).unwrap()
+    };
+    assert!(!of_gil(&evidence).advice.contains("let go"));
+    evidence.gil_waits[0].duration_ns += 10 * MS;
+    evidence.gil_waits[0].holder_ns += 10 * MS;
+    assert!(of_gil(&evidence).advice.contains("let go"));
 }
 
 /// Its last holder is in that table, not how long it held.
@@ -331,6 +350,7 @@ fn a_pool_is_not_to_blame_for_a_request_that_was_sent_behind_another() {
     assert!(finding.text.contains("on its connection was not answered yet"), "{}", finding.text);
     assert_eq!(finding.culprit.unwrap().route, "GET /report");
     assert!(!finding.advice.contains("--workers"), "{}", finding.advice);
+    assert!(only(&pipelined()).text.contains("on its connection was not answered yet"));
     // Another connection's requests keep nobody but the thread; nothing tells Unix sockets apart.
     for (own, before) in [("127.0.0.1:50112", "127.0.0.1:50113"), ("unix", "unix")] {
         evidence.request.as_mut().unwrap().peer = own.to_owned();
@@ -338,6 +358,86 @@ fn a_pool_is_not_to_blame_for_a_request_that_was_sent_behind_another() {
         let finding = only(&evidence);
         assert!(finding.text.contains("the one worker thread"), "{}", finding.text);
     }
+}
+
+/// A second's average says nothing of a tenth of it.
+#[test]
+fn what_a_process_used_of_the_cpus_is_of_the_seconds_that_were_counted() {
+    let slow = spent(State::Runnable, 80);
+    let mut second = ThreadStates {
+        host: slow.host.clone(),
+        pid: slow.pid,
+        tid: slow.tid,
+        ns_pid: slow.ns_pid,
+        ns_tid: slow.ns_tid,
+        thread: slow.thread.clone(),
+        process: slow.process.clone(),
+        start_time: slow.start_time,
+        duration_ns: 1000 * MS,
+        ledger: slow.ledger,
+    };
+    second.ledger[State::Running] = 200 * MS;
+    let finding = only(&Evidence { thread_states: vec![second], ..of(slow) });
+    assert!(
+        finding.text.contains("in the 1000.0 ms recorded around it its own process used 0.2 CPUs"),
+        "{}",
+        finding.text
+    );
+}
+
+/// Native frames, the outermost first.
+fn native(functions: &[&str]) -> Stack {
+    let frame = |function: &&str| Frame {
+        kind: FrameKind::Native,
+        function: (*function).to_owned(),
+        file: String::new(),
+        line: 0,
+        module: String::from("service"),
+    };
+    Stack { frames: functions.iter().map(frame).collect(), truncated: String::new() }
+}
+
+/// Go wakes threads as there are goroutines to run: who wakes one has released nothing.
+#[test]
+fn a_thread_that_had_nothing_to_run_did_not_wait_for_a_lock() {
+    let slow = spent(State::LockWait, 300);
+    let mut row = wait(&slow, State::LockWait, 10, 300);
+    (row.waker_tid, row.waker_thread) = (4113, String::from("service"));
+    let park = ["runtime.mcall", "runtime.schedule", "runtime.findRunnable", "runtime.stopm"];
+    let parked = native(&[park.as_slice(), &["runtime.futexsleep", "runtime.futex"]].concat());
+    let samples = vec![sample(&slow, slow.tid, State::LockWait, 10, 300, parked)];
+    let mut evidence = Evidence { waits: vec![row], samples, ..of(slow) };
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("without a goroutine to run"), "{}", finding.text);
+    assert!(finding.advice.contains("--kind goroutine"), "{}", finding.advice);
+    // A mutex is one in any language.
+    evidence.samples[0].stack = native(&["main", "pthread_mutex_lock"]);
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4113);
+    // Most of the time tells.
+    let slow = evidence.request.clone().unwrap();
+    let briefly = sample(&slow, slow.tid, State::LockWait, 10, 140, native(&park));
+    evidence.samples[0].start_time += 140 * MS;
+    evidence.samples[0].duration_ns -= 140 * MS;
+    evidence.samples.push(briefly);
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4113);
+}
+
+#[test]
+fn a_loop_without_events_is_not_what_the_handler_polls() {
+    let slow = spent(State::PollWait, 300);
+    let stack = python(&[
+        ("main", "/srv/app.py", 31),
+        ("BaseEventLoop._run_once", "/usr/lib/python3.11/asyncio/base_events.py", 1884),
+        ("EpollSelector.select", "/usr/lib/python3.11/selectors.py", 468),
+    ]);
+    let samples = vec![sample(&slow, slow.tid, State::PollWait, 10, 300, stack)];
+    let waits = vec![wait(&slow, State::PollWait, 10, 300)];
+    let mut evidence = Evidence { waits, samples, ..of(slow) };
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("an event loop without events"), "{}", finding.text);
+    assert!(finding.advice.contains("awaits"), "{}", finding.advice);
+    evidence.samples[0].stack = python(&[("poll", "/srv/app.py", 31)]);
+    assert!(blames_nobody(&evidence).text.starts_with("Waited for events"));
 }
 
 // ── sockets ────────────────────────────────────────────────────────────────────────────────────────────

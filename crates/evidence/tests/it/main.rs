@@ -27,6 +27,7 @@ async fn a_request_survives_the_way_through_the_store() {
         common::held_lock(),
         common::stuck_pool(),
         common::stalled_loop(),
+        common::pipelined(),
     ] {
         let put = seeded.put(&story).await;
         let request = put.request.clone().unwrap();

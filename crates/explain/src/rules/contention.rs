@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::{GilWait, State, Wait};
 
-use crate::case::{Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, wait_row};
+use crate::case::{
+    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, wait_row,
+    without_work_words,
+};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::losses::gaps;
@@ -38,8 +41,11 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
     let at = case.gil_cover(tid, case.window.handler).subtract(&collecting.collect());
     // A name is only as good as the rows: they must show the time to have been a GIL wait.
     let culprit = Some(case.blame(&holders, ns, &at)).flatten().filter(|_| proven(at.total(), ns));
+    // What of a wait was waiting for a CPU, its row does not tell: as much of it as the ledger has.
+    let runnable = case.window.ledger[State::Runnable] + case.window.ledger[State::Throttled];
     let kept = own.iter().any(|(wait, part)| {
-        held(wait, *part) >= UNINTERRUPTED_NS && proven(held(wait, *part), wait.duration_ns)
+        let held = held(wait, *part);
+        held.saturating_sub(runnable) >= UNINTERRUPTED_NS && proven(held, wait.duration_ns)
     });
     let advice = if kept {
         "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
@@ -84,6 +90,12 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let own =
         case.waits_of(case.request.tid, case.window.handler, |state| state == State::LockWait);
     let at: Cover = own.iter().map(|(_, part)| *part).collect();
+    if let Some(reason) = case.without_work(&Cover::from(case.window.handler), State::LockWait) {
+        let rows = own.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
+        let draft = case.draft(Kind::LockWait, &[(State::LockWait.name(), ns)]);
+        let (text, advice) = without_work_words(&words::duration(ns), reason);
+        return Some(draft.located(case, &at).rows(rows).say(text, advice));
+    }
     let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
     let mut turns = 0;
     for (wait, part) in &own {

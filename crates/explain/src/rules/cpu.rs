@@ -68,8 +68,11 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let mut text = format!("Ready to run, and no CPU was free for {}", words::duration(ns));
-    if let Some(cpus) = cpus_used(case) {
-        text += &format!("; its own process used {cpus:.1} CPUs meanwhile");
+    if let Some((cpus, of_ns)) = cpus_used(case) {
+        text += &format!(
+            "; in the {} recorded around it its own process used {cpus:.1} CPUs on average",
+            words::duration(of_ns)
+        );
     }
     let advice = MORE_CPUS;
     let proven = case.blame(&proof, ns, &at);
@@ -123,8 +126,9 @@ fn in_process(case: &Case<'_>, tid: u32) -> bool {
         || case.evidence.thread_states.iter().any(|t| t.tid == tid && here(&t.host, t.pid))
 }
 
-/// How many CPUs the process used, by the seconds that overlap the handler.
-fn cpus_used(case: &Case<'_>) -> Option<f64> {
+/// How many CPUs the process used on average, by the seconds that overlap the handler, and how long these
+/// were. A short handler's own time may have been quite another.
+fn cpus_used(case: &Case<'_>) -> Option<(f64, u64)> {
     let mut used = 0u128;
     let mut during = Vec::new();
     for row in &case.evidence.thread_states {
@@ -136,5 +140,5 @@ fn cpus_used(case: &Case<'_>) -> Option<f64> {
         }
     }
     let wall = during.into_iter().collect::<Cover>().total();
-    (wall > 0).then(|| used as f64 / wall as f64)
+    (wall > 0).then(|| (used as f64 / wall as f64, wall))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{State, Wait};
 
-use crate::case::{Case, Draft, proven, route, wait_row};
+use crate::case::{Case, Draft, proven, route, wait_row, without_work_words};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::rules::claims::Claims;
@@ -45,6 +45,9 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     let draft = case.draft(kind, &[(state.name(), ns)]).located(case, &at).rows(rows);
     let waited = words::duration(ns);
     let (by_itself, what, advice) = describe(kind);
+    let within = Cover::from(case.window.handler);
+    let without_work =
+        if kind == Kind::PollWait { case.without_work(&within, state) } else { None };
     let peer = if takes_peer(kind) { peer(&waits, &at, ns) } else { None };
     Some(match peer {
         Some((peer, waits)) => {
@@ -62,6 +65,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             let advice = if client { CLIENT } else { advice };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None if without_work.is_some() => {
+            let (text, advice) = without_work_words(&waited, without_work.unwrap_or_default());
+            draft.say(text, advice)
         }
         None if by_itself => {
             draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
@@ -162,11 +169,15 @@ fn followed(
     ns: u64,
 ) -> Finding {
     let request = served.longest;
+    let (tid, thread) = match served.threads {
+        1 => (request.tid, request.thread.clone()),
+        n => (0, words::count(n, "thread")),
+    };
     let culprit = Culprit {
         host: request.host.clone(),
         pid: request.pid,
-        tid: request.tid,
-        thread: request.thread.clone(),
+        tid,
+        thread,
         request_id: request.request_id.clone(),
         route: route(request),
         peer: peer.to_owned(),

@@ -148,7 +148,9 @@ impl OwnQueue {
             self.limit,
         );
         if self.overflows > 0 {
-            finding.text += &format!("; {} more were dropped meanwhile", self.overflows);
+            // Drops are counted by the second.
+            finding.text +=
+                &format!("; {} more were dropped within a second of that", self.overflows);
         }
         finding.advice += ". ";
         finding.advice += ADVICE;

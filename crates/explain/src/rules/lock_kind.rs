@@ -120,7 +120,7 @@ const CONDITIONS: [&str; 7] = [
 ];
 
 /// Native ways to wait for whoever keeps others out, and the kernel's for file locks.
-const MUTEXES: [&str; 8] = [
+const MUTEXES: [&str; 10] = [
     "pthread_mutex_lock",
     "___pthread_mutex_lock",
     "__pthread_mutex_lock_full",
@@ -128,6 +128,8 @@ const MUTEXES: [&str; 8] = [
     "pthread_rwlock_wrlock",
     "pthread_rwlock_rdlock",
     "__x64_sys_flock",
+    "__do_sys_flock",
+    "locks_lock_inode_wait",
     "fcntl_setlk",
 ];
 
@@ -203,6 +205,11 @@ mod tests {
         let mut flock = vec![python("view", "/srv/app.py"), native("fcntl_flock", "fcntl.so")];
         flock.push(frame(FrameKind::Kernel, "__x64_sys_flock", "", "[kernel]"));
         assert_eq!(Lock::at(&flock), Lock::Exclusive);
+        // Kernels differ in which of their functions are inlined.
+        for function in ["__do_sys_flock", "locks_lock_inode_wait"] {
+            *flock.last_mut().unwrap() = frame(FrameKind::Kernel, function, "", "[kernel]");
+            assert_eq!(Lock::at(&flock), Lock::Exclusive, "{function}");
+        }
     }
 
     #[test]

@@ -228,7 +228,10 @@ impl<'a> Pool<'a> {
         // A burst is over before an average tells of it: threads that could serve what comes per second
         // are too few for what comes at once.
         let present = self.ahead + 1;
-        let burst = self.arrivals_per_second <= self.served_per_second() && present > average;
+        // An average that is below what there is says nothing of why all of it was taken.
+        let few_on_average = self.concurrency <= threads as f64 && present > threads;
+        let burst = few_on_average
+            || self.arrivals_per_second <= self.served_per_second() && present > average;
         let needed = if burst { present } else { average };
         let states = self.states();
         let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();

@@ -211,8 +211,9 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         } else {
             format!(
                 "No thread read the request for {waited}, though {idle} of {} threads that serve \
-                 requests were free for part of it: too few threads were not the reason",
-                pool.threads()
+                 requests {} free for part of it: too few threads were not the reason",
+                pool.threads(),
+                if idle == 1 { "was" } else { "were" },
             )
         };
         if let Some(doing) = doing {
@@ -233,11 +234,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         host: case.request.host.clone(),
         pid: case.request.pid,
         tid: if threads == 1 { longest.tid } else { 0 },
-        thread: if threads == 1 {
-            longest.thread.clone()
-        } else {
-            format!("all {threads} worker threads")
-        },
+        thread: if threads == 1 { longest.thread.clone() } else { all_of(threads) },
         request_id: longest.request_id.clone(),
         route: route(longest),
         ..Culprit::new(ns)
@@ -246,11 +243,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         "No thread was free to read the request for {waited}: {} in its process {} busy {:.0} % of \
          that time ({}). {} ahead of it. {:.1} requests arrived per second; {} at {} each can \
          serve {:.1}",
-        if threads == 1 {
-            String::from("the one worker thread")
-        } else {
-            format!("all {threads} worker threads")
-        },
+        all_of(threads),
         if threads == 1 { "was" } else { "were" },
         pool.busy_fraction() * 100.0,
         pool.doing(),
@@ -264,6 +257,14 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         pool.served_per_second(),
     );
     Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+}
+
+fn all_of(threads: usize) -> String {
+    match threads {
+        1 => String::from("the one worker thread"),
+        2 => String::from("both worker threads"),
+        _ => format!("all {threads} worker threads"),
+    }
 }
 
 /// A connection's requests are answered one after another. One that came while another was not answered
@@ -355,10 +356,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
 /// Every thread that serves requests waited for one and the same thing: more threads would too.
 fn exhausted(case: &Case<'_>, pool: &Pool<'_>, at: &Cover, waited: &str) -> Option<Finding> {
     let (stuck, rows) = pool.stuck_on(case, at)?;
-    let threads = match pool.threads() {
-        1 => String::from("the one worker thread"),
-        threads => format!("all {threads} worker threads"),
-    };
+    let threads = all_of(pool.threads());
     let (what, culprit, advice) = match &stuck {
         Stuck::Peer(peer) => (
             format!("for {peer}"),

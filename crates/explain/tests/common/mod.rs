@@ -229,6 +229,24 @@ pub fn quiet() -> Evidence {
     Evidence { request: Some(request), process: process(), ..Evidence::default() }
 }
 
+/// A request that was sent while the one before it on its connection had no answer, and read by a thread
+/// that was free all along.
+pub fn pipelined() -> Evidence {
+    let shape = |id, worker, handoff, handler| Shape {
+        id,
+        worker,
+        at_ms: 0,
+        accept_queue: 0,
+        handoff,
+        handler,
+        cells: &[],
+    };
+    let before = request("/report", &shape(0x2f, 1, 0, 200));
+    let mut slow = request("/short", &shape(0x30, 0, 198, 20));
+    slow.conn_request = before.conn_request + 1;
+    Evidence { request: Some(slow), siblings: vec![before], ..Evidence::default() }
+}
+
 /// A request of an event loop that came late to it.
 pub fn event_loop() -> Evidence {
     let shape = Shape {

@@ -164,6 +164,26 @@ fn a_burst_needs_as_many_threads_as_come_at_once() {
     assert!(handoff.advice.contains("--threads 6"), "{} {}", handoff.text, handoff.advice);
 }
 
+/// Fewer than there are threads on average: what came at once needs more all the same.
+#[test]
+fn an_average_below_the_threads_does_not_ask_for_more_of_them() {
+    let shape = |id: u64, worker: u32, handoff: u64| Shape {
+        id,
+        worker,
+        at_ms: 0,
+        accept_queue: 0,
+        handoff,
+        handler: 200,
+        cells: &[(State::Sleep, 200)],
+    };
+    let last = request("/x", &shape(1, 0, 200));
+    let siblings = vec![request("/x", &shape(10, 0, 0)), request("/x", &shape(11, 1, 0))];
+    let evidence = Evidence { siblings, ..of(last) };
+    let handoff = findings(&evidence).into_iter().find(|f| f.kind == Kind::Handoff).unwrap();
+    assert!(handoff.text.contains("both worker threads in its process were"), "{}", handoff.text);
+    assert!(handoff.advice.starts_with("A burst: with this one, 3 requests"), "{}", handoff.advice);
+}
+
 #[test]
 fn a_loop_that_serves_one_at_a_time_is_advised_as_a_loop() {
     let mut slow = late(400, 0);
