@@ -67,7 +67,7 @@ def test_a_connection_for_every_question_is_named(play):
 
 def test_the_query_of_the_readme_says_for_which_request_a_connection_was_opened(play):
     readme = (ROOT / "crates/trackers/tcp_connect/README.md").read_text()
-    [query] = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.S) if "ASOF" in text]
+    [query] = [text for text in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if "ASOF" in text]
     rows = play.underspan.sql(play.data, query)
     opened = [row for row in rows if row["request_id"] == play.id_of("/reconnect")]
     assert len(opened) == len(play.measured["reconnect"]["each"]), rows

@@ -66,6 +66,16 @@ def cargo(*command):
     return [pathlib.Path(path) for path in made if path]
 
 
+def target_directory():
+    metadata = subprocess.run(
+        ["cargo", "metadata", "--no-deps", "--offline", "--format-version=1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return json.loads(metadata.stdout)["target_directory"]
+
+
 def watched():
     """What the trackers' tests compile, where they look for it: the guest has no compiler."""
     tests = ROOT / "crates" / "trackers" / "tests" / "session"
@@ -77,29 +87,31 @@ def watched():
     for name, command in compiled.items():
         clang = [os.environ.get("CLANG", "clang"), *command, "-o", CACHE / name]
         subprocess.run(clang, check=True)
-    metadata = subprocess.run(
-        ["cargo", "metadata", "--no-deps", "--offline", "--format-version=1"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    target = json.loads(metadata.stdout)["target_directory"]
-    return {f"{target}/tmp/{name}": CACHE / name for name in compiled}
+    return {f"{target_directory()}/tmp/{name}": CACHE / name for name in compiled}
+
+
+def unwound(test):
+    """What the test of native stacks compiles, where it looks for it, built by the test itself."""
+    subprocess.run([test, "--exact", "trees::every_program_is_there"], check=True)
+    folder = pathlib.Path(target_directory()) / "tmp" / "unwind"
+    return {str(path): path for path in folder.iterdir() if path.suffix in ("", ".so")}
 
 
 def built():
     """Path in the machine to file here."""
-    tests = ("session", "netstack", "throttle")
+    tests = ("session", "netstack", "throttle", "unwind")
     named = [option for test in tests for option in ("--test", test)]
     made = cargo("test", "--no-run", "-p", "underspan-trackers", *named)
     binaries = {path.name.rpartition("-")[0]: path for path in made}
+    programs = unwound(binaries["unwind"])
     # The agent's command line, and the example that prints rows instead of storing them.
     (binaries["underspan"],) = cargo("build", "-p", "underspan-cli")
     (binaries["rows"],) = cargo("build", "-p", "underspan-agent", "--example", "rows")
-    return {
+    stripped = {
         f"/usr/bin/{name}": initramfs.stripped(path, CACHE / name)
         for name, path in binaries.items()
     }
+    return stripped | programs
 
 
 def tell(line, said):

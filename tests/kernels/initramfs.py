@@ -13,7 +13,7 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 PYTHON = pathlib.Path("/usr/bin/python3")
 # The machine's file, the program here, and the package that has it. Busybox' ip makes no veth.
 TOOLS = {"usr/bin/ip": "iproute2", "usr/bin/tc": "iproute2", "usr/bin/nft": "nftables"}
-FOLDERS = ("bin", "dev", "proc", "root", "run", "sys", "tmp")
+FOLDERS = ("bin", "dev", "mnt", "proc", "root", "run", "sys", "tmp")
 NOT_NEEDED = {
     "test",
     "idlelib",

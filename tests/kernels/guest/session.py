@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-BINARIES = ("session", "throttle", "netstack")
+BINARIES = ("session", "throttle", "netstack", "unwind")
 # They only run when they are asked for: not every machine has netem, or a clock that may be set.
 ASKED_FOR = (
     "tcp::random::all_that_netem_made_the_kernel_send_again_is_told_of",
@@ -59,7 +59,8 @@ def listen(pipe, said):
 def run(binary, name):
     """Runs one test. Whether it passed, and what it said if not."""
     # The programs that they watch are compiled already; there is no compiler here.
-    environment = {**os.environ, "CLANG": "true", "RUST_BACKTRACE": "0"}
+    built = {"CLANG": "true", "UNDERSPAN_TEST_PROGRAMS_BUILT": "1"}
+    environment = {**os.environ, **built, "RUST_BACKTRACE": "0"}
     command = [binary, "--exact", name, "--include-ignored", "--test-threads=1", "--nocapture"]
     command += ["--color=never"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -66,6 +66,23 @@ fn trees() -> PathBuf {
     program::c("trees", "trees.c", &[])
 }
 
+fn library() -> PathBuf {
+    program::c("library.so", "library.c", &["-shared", "-fPIC"])
+}
+
+fn giant() -> PathBuf {
+    program::c("giant.so", "giant.S", &["-shared"])
+}
+
+/// Needs no root: tests/kernels has it build them, for machines without compilers.
+#[test]
+fn every_program_is_there() {
+    let programs = [trees(), library(), giant(), program::rust()];
+    for program in programs.into_iter().chain(program::go()) {
+        assert!(program.is_file(), "{}", program.display());
+    }
+}
+
 const ROLES: [&str; 10] = [
     "deep",
     "realigned",
@@ -143,7 +160,7 @@ fn a_library_that_is_loaded_after_vain_readings() {
 
 fn loads_later(role: &str) {
     let binary = trees();
-    let library = program::c("library.so", "library.c", &["-shared", "-fPIC"]);
+    let library = library();
     let mut sampler = Sampler::new();
     let mut program = Program::start(Command::new(&binary).arg(role).arg(&library));
     sampler.watch(program.pid);
@@ -172,7 +189,7 @@ fn loads_later(role: &str) {
 /// Its tables take longest, and are read last, though it was there first.
 #[test]
 fn a_giant_does_not_delay_others() {
-    let giant = program::c("giant.so", "giant.S", &["-shared"]);
+    let giant = giant();
     let binary = trees();
     let mut sampler = Sampler::without_tables();
     let mut first = Program::start(Command::new(&binary).arg("deep").env("LD_PRELOAD", &giant));
