@@ -77,7 +77,13 @@ impl Contents {
                     _ => is_ours(name),
                 };
                 let foreign = names.iter().find(|name| !is_known(name));
-                foreign.map_or(Contents::Empty, |name| Contents::Foreign(name.clone()))
+                // Somebody makes a store here just now, or keeps others from it: who opens it is told.
+                let in_use = || holder(folder).is_some_and(is_alive);
+                match foreign {
+                    Some(name) => Contents::Foreign(name.clone()),
+                    None if matches!(lock, Lock::Held) && in_use() => Contents::Store,
+                    None => Contents::Empty,
+                }
             }
         })
     }
