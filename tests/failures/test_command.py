@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -149,3 +150,31 @@ def test_a_second_ctrl_c_cuts_the_wait_for_the_store_short(underspan, place):
         with underspan.going(*words, "--comm", "no-such") as agent:
             agent.wait_for("watching")
             until("the spool is drained", lambda: not list(spool.glob("*.segment")))
+
+
+def test_nobody_reads_standard_error(underspan, served, place):
+    """`2>&1 | head` closes it: the command runs all the same, its status is told, and its rows are there."""
+    mark = place / "mark"
+    read, write = os.pipe()
+    os.close(read)
+    words = ["run", "--data", served, "--", "sh", "-c", f"echo $$ > {mark}; sleep 0.2; exit 3"]
+    done = subprocess.run(
+        [underspan.program, *map(str, words)],
+        env=underspan.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=write,
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 3
+    pid = int(mark.read_text())
+    query = f"SELECT count() AS n FROM thread_states WHERE pid = {pid}"
+    assert int(underspan.sql(served, query)[0]["n"]) > 0
+
+
+def test_quiet(underspan, place):
+    """With `-q` there is nothing but what the command says, also where the store has to be started."""
+    said = underspan("run", "-q", "--data", place / "data", "--", "sh", "-c", "echo out; echo err >&2")
+    assert (said.status, said.out, said.err) == (0, "out\n", "err\n"), said

@@ -167,6 +167,12 @@ def test_unknown_user(underspan, place):
 def test_a_folder_with_other_files_is_not_given_away(underspan, place):
     (place / "thesis.tex").write_text("")
     said = underspan("agent", "--data", place)
+    said.failed("thesis.tex", hint="--data")
+    assert os.stat(place).st_uid == 0
+    # Beside a store it is no hindrance, but to giving the folder away.
+    (place / "lock").write_text("1\n")
+    (place / "data").mkdir()
+    said = underspan("agent", "--data", place)
     said.failed("thesis.tex", hint="--keep-root")
     assert os.stat(place).st_uid == 0
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from common.command import NOBODY, ROOT
-from common.ports import free_port
+from common.ports import any_ports, free_port
 
 REQUEST = "0123456789abcdef"
 TRACE = REQUEST * 2
@@ -43,12 +43,54 @@ def test_unknown_ids(underspan, recorded, given, message, json_):
         ["run"],
         ["explain"],
         ["agent", "--keep-root", "--user", "nobody"],
+        ["agent", "--max-cpu", "0"],
+        ["agent", "--max-memory", "0"],
+        ["agent", "--spool-size", "0"],
+        ["agent", "--wait-threshold", "99d"],
     ],
 )
 def test_wrong_usage_is_status_2(underspan, words):
     said = underspan(*words)
     assert (said.status, said.out) == (2, ""), said
     assert "Usage" in said.err or "--help" in said.err, said
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["flame", "-o", "x.doc"], "x.doc: the ending says no format", ".svg"),
+        (["flame", "--since", "10m", "--until", "20m"], "it ends before it begins", "--since 20m"),
+        (["flame", "--before", "10m..20m", "--after", "5m.."], "it ends before it begins", "20m..10m"),
+        (["diff", "--before", "20m..40m", "--after", "20m.."], "it ends before it begins", "40m..20m"),
+        (["requests", "--store", ""], "", ""),
+        (["run", "--store", "ftp://host/", "--", "true"], "only ClickHouse's HTTP", ""),
+        (["top", "--once", "--comm", "["], "[", ""),
+        (["agent", "--comm", "["], "[", ""),
+    ],
+)
+def test_wrong_usage_that_is_seen_later(underspan, recorded, words, message, hint):
+    """By the command, not by the parser of its options."""
+    underspan(*words, "--data", recorded).failed(message, status=2, hint=hint)
+
+
+@pytest.mark.parametrize("words", [["requests", "--since", "abc"], ["flame", "--last", "abc"]])
+def test_what_is_no_duration(underspan, words):
+    said = underspan(*words)
+    assert (said.status, said.out) == (2, ""), said
+    assert "give a duration such as" in said.err, said
+
+
+def test_a_cgroup_that_is_not_there(underspan, place):
+    for words in (["up", *any_ports()], ["agent"], ["top", "--once"]):
+        said = underspan(*words, "--cgroup", "no-such-cgroup", "--data", place / "data")
+        said.failed("--cgroup no-such-cgroup: there is no cgroup of that path", hint="/proc/PID/cgroup")
+    assert not (place / "data").exists()
+
+
+def test_top_says_that_nothing_matches(underspan):
+    said = underspan("top", "--once", "--comm", "no-such-process")
+    assert said.status == 0, said
+    assert "nothing that runs matches" in said.err, said
 
 
 @pytest.mark.parametrize("json_", JSON)
@@ -82,7 +124,7 @@ def test_a_store_that_is_away(underspan):
 def test_a_url_that_is_none(underspan):
     for url in ("nonsense", "ftp://host/", "http://user:secret@host:port/db"):
         said = underspan("requests", "--store", url)
-        said.failed("http://user:password@host:8123/database")
+        said.failed("http://user:password@host:8123/database", status=2)
         assert "secret" not in said.err
 
 

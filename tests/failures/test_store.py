@@ -145,6 +145,8 @@ def test_port_in_use(underspan, place, option, command):
         words[words.index(option) + 1] = str(port) if option == "--store-port" else f"127.0.0.1:{port}"
         said = underspan(command, "--data", place / "data", *words)
     said.failed(f"port {port}", "in use", option)
+    assert said.err.count(f"port {port} is in use") <= 1, said
+    assert " --port" not in said.err.replace("(--port", " --port"), said
     assert said.seconds < 30
 
 
@@ -220,3 +222,41 @@ def test_disk_full_for_the_spool(underspan, place):
     kept, lost = int(row["kept"]), int(row["lost"])
     assert lost > 0, (row, said)
     assert kept + lost == 900, (row, said)
+
+
+def everything_in(folder) -> dict:
+    """Names and contents."""
+    return {path.name: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+FOREIGN = [{"thesis.tex": "x"}, {"lock": "mine\n"}, {"lock": "", "status": "x"}]
+
+
+@pytest.mark.parametrize("files", FOREIGN)
+def test_a_folder_that_is_no_store_is_not_read(underspan, place, files):
+    """Nothing is written there, and nothing is there to be read."""
+    said = underspan("requests", "--data", place)
+    said.failed(f"no data at {place}", hint="underspan up")
+    for name, text in files.items():
+        (place / name).write_text(text)
+    before = everything_in(place)
+    for words in (["requests"], ["sql", "SELECT 1"]):
+        said = underspan(*words, "--data", place)
+        said.failed(f"no data at {place}: ", hint="underspan up")
+    assert everything_in(place) == before
+
+
+@pytest.mark.parametrize("files", FOREIGN)
+def test_a_store_is_not_made_among_other_files(underspan, place, files):
+    """Nor does the host do so that is started by itself."""
+    for name, text in files.items():
+        (place / name).write_text(text)
+    before = everything_in(place)
+    for words in (["run", "--", "true"], ["up", "--keep-root", *any_ports()], ["server", *any_ports()]):
+        said = underspan("--data", place, *words)
+        said.failed(f"cannot keep a store in {place}", max(files), hint="--data")
+    host = [underspan.env["UNDERSPAN_PYTHON"], "-m", "underspan.store", "--data", place]
+    done = subprocess.run(host, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done
+    assert f"cannot keep a store in {place}" in done.stderr, done
+    assert everything_in(place) == before

@@ -10,7 +10,7 @@ use underspan_flame::Kind;
 use underspan_model::Request;
 use underspan_store::Store;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::flame::time::{self, Range};
 use crate::render::{self, Ink};
 use crate::{Global, output, session};
@@ -125,6 +125,7 @@ async fn requests(store: &Store, args: &Args, (since, until): (u64, u64)) -> any
     if since >= until {
         return Err(Failure::new("a time range is empty: it ends before it begins")
             .hint("durations count back from now: --before 40m..20m --after 20m..")
+            .status(USAGE)
             .into());
     }
     let (method, path) = method_and_path(&args.route);

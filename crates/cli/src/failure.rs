@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::output;
+
 /// Something went wrong and could not be put right. Usage errors (2) are clap's.
 pub(crate) const FAILED: u8 = 1;
 /// There is no request or trace with that id.
@@ -39,11 +41,12 @@ impl Failure {
 
     /// Prints any error as `underspan: what: why` and its hint, and returns the exit status.
     pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-        eprintln!("underspan: {}", indented(&told(error)));
+        let mut said = format!("underspan: {}\n", indented(&told(error)));
         let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
         if let Some(hint) = failure.and_then(|failure| failure.hint.as_deref()) {
-            eprintln!("hint: {hint}");
+            said += &format!("hint: {hint}\n");
         }
+        output::tell(&said);
         ExitCode::from(failure.map_or(FAILED, |failure| failure.status))
     }
 }

@@ -4,6 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{ArgAction, ValueEnum};
+use underspan_store::{Endpoint, Error};
+
+use crate::failure::{Failure, USAGE};
 
 /// Options that every subcommand takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,6 +46,14 @@ pub(crate) enum ColorChoice {
 }
 
 impl Global {
+    /// The server that `--store` names, if it does.
+    pub(crate) fn endpoint(&self) -> anyhow::Result<Option<Endpoint>> {
+        let endpoint = self.store.as_ref().map(|url| url.parse());
+        endpoint
+            .transpose()
+            .map_err(|error: Error| Failure::new(error.to_string()).status(USAGE).into())
+    }
+
     /// The terminal's width; `None` when standard output is none, and nothing needs to be cut.
     pub(crate) fn width(&self) -> Option<usize> {
         if !std::io::stdout().is_terminal() {

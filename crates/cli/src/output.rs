@@ -1,6 +1,6 @@
-//! Standard output.
+//! Standard output, and standard error.
 
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{ErrorKind, Write, stderr, stdout};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -21,4 +21,10 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut json = serde_json::to_vec_pretty(value).context("cannot write JSON")?;
     json.push(b'\n');
     print(&json)
+}
+
+/// Writes it to standard error. Where nobody reads that any more (`2>&1 | head`) it is not said, and all
+/// goes on: `eprintln!` would panic, and with it would go what is being watched.
+pub(crate) fn tell(text: &str) {
+    let _ = stderr().lock().write_all(text.as_bytes());
 }

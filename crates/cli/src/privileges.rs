@@ -14,10 +14,6 @@ use crate::Global;
 use crate::failure::Failure;
 use crate::watch::data_folder;
 
-/// Names that Underspan gives to what lies in its folders. A store of somebody else's files is not
-/// given away.
-const OURS: [&str; 6] = ["data", "lock", "token", "endpoint.json", "spool", "rejected"];
-
 /// Who to be.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Privileges")]
@@ -97,11 +93,11 @@ fn prepare(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
+/// Also what lies in the spool.
 fn is_ours(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    let name = name.strip_suffix(".new").unwrap_or(&name);
-    let other_spool = name.strip_prefix("spool-").is_some_and(|n| n.parse::<u8>().is_ok());
-    OURS.contains(&name) || other_spool || name == "cursor" || name.ends_with(".segment")
+    let text = name.to_string_lossy();
+    let text = text.strip_suffix(".new").unwrap_or(&text);
+    embedded::is_ours(name) || matches!(text, "rejected" | "cursor") || text.ends_with(".segment")
 }
 
 #[cfg(test)]

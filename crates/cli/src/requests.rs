@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use underspan_evidence::{Filter, recent_requests, requests_in_flight};
 use underspan_model::Request;
 
+use crate::interval::duration;
 use crate::render::{self, Ink};
 use crate::{Global, output, session};
 
@@ -14,7 +15,7 @@ use crate::{Global, output, session};
 #[command(next_help_heading = "Which requests")]
 pub(crate) struct Args {
     /// How far back to look, such as 90s, 15m, 2h or 1d
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     since: Duration,
 
     /// How many to show
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     path: Option<String>,
 
     /// Only those that took at least this long, such as 250ms
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     min: Option<Duration>,
 
     /// Those that have no answer yet and have gone on for a second, the longest first
@@ -60,14 +61,14 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     if global.json {
         output::print_json(&rows)?;
     } else if rows.is_empty() && args.open {
-        eprintln!("no request that is watched has gone on for more than a second");
+        output::tell("no request that is watched has gone on for more than a second\n");
     } else if rows.is_empty() {
         // Not a failure: a quiet service has none.
-        eprintln!(
+        output::tell(&format!(
             "no requests in the last {} that fit; look further back with --since, or see with \
-             `underspan doctor` what is watched",
+             `underspan doctor` what is watched\n",
             humantime::format_duration(args.since)
-        );
+        ));
     } else {
         let text = render::requests(&rows, global.width(), Ink::new(global.colour()));
         output::print(text.as_bytes())?;

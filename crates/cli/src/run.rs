@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     beside(agent, async |starter| {
         let signals = Signals::take()?;
         let _serving = endpoint.map(Endpoint::serve).transpose()?;
-        let store = signals.unless(target.open()).await?;
+        let store = signals.unless(target.open_saying(|text| args.say(text))).await?;
         let result = async {
             signals.unless(store.migrate(&args.tables)).await?;
             let start = starter.start(&store, &spools, args.agent.spool_options(&args.tables));

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use underspan_store::embedded::{Embedded, Options, default_folder};
-use underspan_store::{Endpoint, Store};
+use underspan_store::Store;
+use underspan_store::embedded::{Contents, Embedded, Options, default_folder};
 
 use crate::Global;
 use crate::failure::Failure;
@@ -17,23 +17,30 @@ where
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        if let Some(url) = &global.store {
-            let store = Store::connect(url.parse::<Endpoint>()?);
+        if let Some(endpoint) = global.endpoint()? {
+            let store = Store::connect(endpoint);
             // Whatever answers there may not be a store, or not answer at all.
             store.check().await?;
             return work(store).await;
         }
         let folder = global.data.clone().unwrap_or_else(default_folder);
-        // Starting a store where there is none would only make an empty one.
-        let is_there = folder.try_exists().map_err(|error| {
-            Failure::new(format!("no data at {}: {error}", folder.display()))
-                .hint("run as the user that owns the store, or name another with --data DIR or --store URL")
-        })?;
-        if !is_there {
-            let message = format!("no data at {}: the folder does not exist", folder.display());
-            return Err(Failure::new(message)
+        // Starting a store where there is none would only make an empty one, perhaps among other files.
+        let missing = |why: &str| {
+            Failure::new(format!("no data at {}: {why}", folder.display()))
                 .hint("record some with `underspan up` or `underspan run -- CMD`, or name a store with --store URL or --data DIR")
-                .into());
+        };
+        match Contents::of(&folder) {
+            Ok(Contents::Store) => {}
+            Ok(Contents::Missing) => return Err(missing("the folder does not exist").into()),
+            Ok(Contents::Empty) => return Err(missing("the folder has no store in it yet").into()),
+            Ok(Contents::Foreign(_)) => {
+                return Err(missing("the folder holds something else than a store").into());
+            }
+            Err(error) => {
+                return Err(Failure::new(format!("no data at {}: {error}", folder.display()))
+                    .hint("run as the user that owns the store, or name another with --data DIR or --store URL")
+                    .into());
+            }
         }
         let options = Options { folder, port: 0, ..Options::default() };
         let embedded = Embedded::attach_or_start(&options, |_| ()).await?;

@@ -1,9 +1,10 @@
 //! A store to write to: a server, or the embedded one, started if it is not up.
 
+use std::path::Path;
 use std::time::Duration;
 
 use underspan_agent::SinkOptions;
-use underspan_store::embedded::{Embedded, EmbeddedError, Options, Readers};
+use underspan_store::embedded::{Contents, Embedded, EmbeddedError, Options, Readers};
 use underspan_store::{CORE, Endpoint, MigrateOptions, Store};
 
 use crate::Global;
@@ -24,30 +25,46 @@ pub(crate) enum Target {
 impl Target {
     /// Checks the options. The embedded store is to listen on `port`, 0 for any.
     pub(crate) fn new(global: &Global, port: u16) -> anyhow::Result<Self> {
-        Ok(match &global.store {
-            Some(url) => Target::Server(url.parse()?),
-            None => Target::Embedded(Options {
-                folder: data_folder(global),
-                port,
-                ..Options::default()
-            }),
+        Ok(match global.endpoint()? {
+            Some(endpoint) => Target::Server(endpoint),
+            None => {
+                let folder = data_folder(global);
+                refuse_foreign(&folder)?;
+                Target::Embedded(Options { folder, port, ..Options::default() })
+            }
         })
     }
 
     /// Connects, or starts the embedded store.
     pub(crate) async fn open(&self) -> anyhow::Result<Opened> {
+        self.open_saying(progress).await
+    }
+
+    /// The same; `say` is told what is being waited for.
+    pub(crate) async fn open_saying(&self, say: impl Fn(&str)) -> anyhow::Result<Opened> {
         match self {
             Target::Server(endpoint) => {
                 Ok(Opened { client: Store::connect(endpoint.clone()), embedded: None })
             }
             Target::Embedded(options) => {
-                let embedded =
-                    Embedded::attach_or_start(options, progress).await.map_err(explain)?;
+                let embedded = Embedded::attach_or_start(options, say).await.map_err(explain)?;
                 let client = Store::connect(embedded.endpoint().clone());
                 Ok(Opened { client, embedded: Some(embedded) })
             }
         }
     }
+}
+
+/// A store is not put among other files, and writes over none. What cannot be looked into is told by
+/// who opens it.
+fn refuse_foreign(folder: &Path) -> anyhow::Result<()> {
+    let Ok(Contents::Foreign(name)) = Contents::of(folder) else { return Ok(()) };
+    let message = format!(
+        "cannot keep a store in {}: it holds other files ({}) and is no store",
+        folder.display(),
+        name.to_string_lossy()
+    );
+    Err(Failure::new(message).hint("choose an empty or a new folder with --data DIR").into())
 }
 
 fn explain(error: EmbeddedError) -> anyhow::Error {

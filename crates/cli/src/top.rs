@@ -8,7 +8,7 @@ use underspan_top::{Stacks, View, Watch, batch, check_terminal, show, text};
 
 use crate::failure::Failure;
 use crate::interval::interval;
-use crate::watch::{SelectArgs, host_name, log_to_stderr};
+use crate::watch::{SelectArgs, host_name, log_to_stderr, progress};
 use crate::{Global, output};
 
 /// Options of `underspan top`.
@@ -68,7 +68,13 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     match count {
         None => show(&mut watch, stacks, args.interval)?,
         Some(count) => {
-            let print = |view: &View| print(view, global.json, count > 1);
+            let mut is_told = false;
+            let print = |view: &View| {
+                if view.processes.is_empty() && !std::mem::replace(&mut is_told, true) {
+                    progress("nothing that runs matches what was asked for, and can be watched");
+                }
+                print(view, global.json, count > 1)
+            };
             batch(&mut watch, args.interval, count, print)?;
         }
     }

@@ -11,7 +11,12 @@ use underspan_agent::{
 use underspan_store::embedded::default_folder;
 use underspan_trackers::netstack;
 
-use crate::Global;
+use crate::failure::{Failure, USAGE};
+use crate::interval::duration;
+use crate::{Global, output};
+
+/// 16 TiB: more bytes than anybody has, and far fewer than can be counted.
+const MIB_MAX: u64 = 1 << 24;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -38,9 +43,23 @@ impl SelectArgs {
                 anyhow::bail!("--pid {pid}: there is no such process");
             }
         }
-        let comms = self.comm.iter().map(|comm| comm_pattern(comm)).collect::<Result<_, _>>()?;
-        let cgroups =
-            self.cgroup.iter().map(|path| CgroupPath::parse(path)).collect::<Result<_, _>>()?;
+        let usage = |error: underspan_agent::Error| Failure::new(error.to_string()).status(USAGE);
+        let comms = self.comm.iter().map(|comm| comm_pattern(comm)).collect::<Result<_, _>>();
+        let comms = comms.map_err(usage)?;
+        let mut cgroups = Vec::new();
+        for path in &self.cgroup {
+            let cgroup = CgroupPath::parse(path).map_err(usage)?;
+            if !cgroup.exists() {
+                return Err(Failure::new(format!(
+                    "--cgroup {path}: there is no cgroup of that path"
+                ))
+                .hint(
+                    "`cat /proc/PID/cgroup` says where a process is; `systemd-cgls` lists them all",
+                )
+                .into());
+            }
+            cgroups.push(cgroup);
+        }
         Ok(Selection { pids: self.pid.clone(), comms, cgroups, ..Selection::default() })
     }
 }
@@ -51,7 +70,7 @@ impl SelectArgs {
 pub(crate) struct AgentArgs {
     /// Waits at least this long get a row of their own
     #[arg(long, value_name = "DURATION", default_value = "1ms")]
-    #[arg(value_parser = humantime::parse_duration)]
+    #[arg(value_parser = wait_threshold)]
     pub(crate) wait_threshold: Duration,
     /// Waiting time per sample of where threads wait, but for requests: of that, ten times as much. Every
     /// wait this long has its stack; 0s takes none
@@ -59,7 +78,7 @@ pub(crate) struct AgentArgs {
     pub(crate) off_cpu_period: Duration,
     /// See where a wait stands that has gone on for this long; 0s never does
     #[arg(long, value_name = "DURATION", default_value = "1s")]
-    #[arg(value_parser = humantime::parse_duration)]
+    #[arg(value_parser = duration)]
     pub(crate) ongoing_threshold: Duration,
     /// Samples of running threads, per second and CPU; 0 takes none
     #[arg(long, value_name = "HZ", default_value_t = underspan_trackers::ON_CPU_HZ)]
@@ -83,11 +102,12 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) measure_bpf: bool,
     /// CPU the agent may use before it leaves out rows of waits below 50 ms, in % of one CPU
-    #[arg(long, value_name = "PERCENT", default_value_t = 20.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 20.0, value_parser = max_cpu)]
     #[arg(help_heading = "Limits")]
     pub(crate) max_cpu: f64,
     /// Memory the agent may use before it leaves out the same, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MIB_MAX))]
     #[arg(help_heading = "Limits")]
     pub(crate) max_memory: u64,
     /// Where rows wait while the store is away [default: spool/ in the data folder]
@@ -96,6 +116,7 @@ pub(crate) struct AgentArgs {
     pub(crate) spool: Option<PathBuf>,
     /// How much may wait in --spool, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MIB_MAX))]
     #[arg(help_heading = "Limits")]
     pub(crate) spool_size: u64,
     /// Tell Prometheus at http://HOST:PORT/metrics; port 0 takes a free one
@@ -174,9 +195,23 @@ pub(crate) struct TableArgs {
     pub(crate) cluster: Option<String>,
 }
 
+/// From 0, where every wait has a row, to what is longer than waits are.
+fn wait_threshold(text: &str) -> Result<Duration, String> {
+    let threshold = duration(text)?;
+    let allowed = Duration::ZERO..=Duration::from_secs(3600);
+    let refusal = || "choose 0s to 1h".to_owned();
+    allowed.contains(&threshold).then_some(threshold).ok_or_else(refusal)
+}
+
+/// With none at all every wait would be left out, always.
+fn max_cpu(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.1..=100_000.0).contains(percent));
+    percent.ok_or_else(|| "give percents of one CPU, 0.1 to 100000".to_owned())
+}
+
 /// A period between samples: none, or what the programs can count.
 fn off_cpu_period(text: &str) -> anyhow::Result<Duration> {
-    let period = humantime::parse_duration(text)?;
+    let period = duration(text).map_err(anyhow::Error::msg)?;
     let allowed = Duration::from_micros(100)..=Duration::from_secs(1);
     anyhow::ensure!(period.is_zero() || allowed.contains(&period), "choose 0s, or 100us to 1s");
     Ok(period)
@@ -190,7 +225,7 @@ pub(crate) fn host_name() -> anyhow::Result<String> {
 
 /// Says what is being waited for, on standard error.
 pub(crate) fn progress(text: &str) {
-    eprintln!("underspan: {text}");
+    output::tell(&format!("underspan: {text}\n"));
 }
 
 /// Warnings and errors go to standard error, or what RUST_LOG asks for.
@@ -204,10 +239,27 @@ pub(crate) fn log_to_stderr() {
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        // It would tell of a failed write on standard error, and panic where that is what failed.
+        .log_internal_errors(false)
         .try_init();
 }
 
 /// The folder of the embedded store, and of the spool.
 pub(crate) fn data_folder(global: &Global) -> PathBuf {
     global.data.clone().unwrap_or_else(default_folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_leave_nothing_to_see_are_refused() {
+        assert_eq!(max_cpu("0.5"), Ok(0.5));
+        for text in ["0", "-1", "nan", "inf", "1e9", "x"] {
+            assert!(max_cpu(text).unwrap_err().contains("0.1 to 100000"), "{text}");
+        }
+        assert_eq!(wait_threshold("0ms"), Ok(Duration::ZERO));
+        assert!(wait_threshold("99d").unwrap_err().contains("0s to 1h"));
+    }
 }

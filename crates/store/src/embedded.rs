@@ -17,7 +17,7 @@ use nix::unistd::{AccessFlags, access};
 use tokio::time::{Instant, sleep};
 
 pub use error::EmbeddedError;
-pub use folder::{MODULE as HOST_MODULE, default_folder};
+pub use folder::{Contents, MODULE as HOST_MODULE, default_folder, is_ours};
 pub use python::PYTHON_VARIABLE;
 pub use readers::{Holds, Readers, ReadersError};
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .folder import Folder, FolderInUse
+from .folder import Folder, FolderInUse, ForeignFolder
 
 # Exit statuses the supervisor tells apart.
 FAILED, IN_USE, NO_PORT, MISSING = 1, 3, 4, 5
@@ -71,7 +71,9 @@ def serve(options: argparse.Namespace) -> int:
         engine.close()
         if error.errno == errno.EADDRINUSE:
             text = f"port {options.port} is in use: stop what listens there, or choose another"
-            raise CannotServe(NO_PORT, f"{text} (--port 0 takes any free one)") from error
+            # Who supervises has an option of its own, by another name.
+            advice = "" if options.supervised else " (--port 0 takes any free one)"
+            raise CannotServe(NO_PORT, text + advice) from error
         raise CannotServe(NO_PORT, f"cannot listen on port {options.port}: {error}") from error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -109,6 +111,8 @@ def _open(path: Path) -> Folder:
         return Folder(path)
     except FolderInUse as error:
         raise CannotServe(IN_USE, str(error)) from error
+    except ForeignFolder as error:
+        raise CannotServe(FAILED, str(error)) from error
     except OSError as error:
         text = f"cannot use data folder {path}: {error.strerror}. Choose one you may write to"
         raise CannotServe(FAILED, text) from error

@@ -8,9 +8,16 @@ import os
 import secrets
 from pathlib import Path
 
+# What the host makes; the agents' spools lie beside it.
+OWN = ("data", "lock", "token", "endpoint.json")
+
 
 class FolderInUse(Exception):
     """Another process serves this folder."""
+
+
+class ForeignFolder(Exception):
+    """The folder holds files of others: a store would be put among them, or write over one."""
 
 
 class Folder:
@@ -23,6 +30,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(path)
         self._lock = self._take_lock()
         self.data = path / "data"
         self.data.mkdir(mode=0o700, exist_ok=True)
@@ -61,6 +69,28 @@ class Folder:
     def withdraw(self) -> None:
         """Takes the address back."""
         (self.path / "endpoint.json").unlink(missing_ok=True)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Writes nothing. The command checks before it: `Contents` in crates/store/src/embedded."""
+    lock = path / "lock"
+    held = None
+    if lock.is_symlink() or lock.exists():
+        held = lock.read_bytes().strip() if lock.is_file() and not lock.is_symlink() else b"?"
+        if held and not held.isdigit():
+            raise _foreign(path, "lock")
+    if (path / "data").is_dir() and (held or (path / "token").is_file()):
+        return  # a store; what others put beside it is theirs
+    for name in os.listdir(path):
+        spool = name == "spool" or (name.startswith("spool-") and name[6:].isdigit())
+        own = name[:-4] if name.endswith(".new") else name
+        if not spool and (held is None or own not in OWN):
+            raise _foreign(path, name)
+
+
+def _foreign(path: Path, name: str) -> ForeignFolder:
+    text = f"cannot keep a store in {path}: it holds other files ({name}) and is no store"
+    return ForeignFolder(f"{text}. Choose an empty or a new folder")
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use procfs::process::Process;
+use procfs::process::{Process, all_processes};
 
 use crate::error::{Error, Result};
 
@@ -37,6 +37,19 @@ impl CgroupPath {
         // Without doubled slashes, `.` and the slash at the end.
         let clean: PathBuf = absolute.components().collect();
         Ok(CgroupPath(clean.to_str().ok_or_else(wrong)?.trim_end_matches('/').to_owned()))
+    }
+
+    /// Whether there is such a cgroup now: in a mounted hierarchy, or because a process is in it where
+    /// the one that it is in is not mounted here.
+    pub fn exists(&self) -> bool {
+        let whole = Path::new("/").join(self.0.trim_start_matches('/'));
+        let is_mounted = mounts().into_iter().any(|mount| {
+            whole.strip_prefix(&mount.root).is_ok_and(|below| mount.point.join(below).is_dir())
+        });
+        is_mounted
+            || all_processes().is_ok_and(|mut all| {
+                all.any(|process| process.is_ok_and(|process| self.holds(&process)))
+            })
     }
 
     /// Whether `path`, as in `/proc/PID/cgroup`, is this cgroup or below it.
@@ -118,5 +131,14 @@ mod tests {
             assert!(CgroupPath::parse(&cgroup.pathname).unwrap().holds(&me), "{cgroup:?}");
         }
         assert!(!CgroupPath::parse("/no/such/cgroup").unwrap().holds(&me));
+    }
+
+    #[test]
+    fn only_cgroups_that_are_there_exist() {
+        for cgroup in Process::myself().unwrap().cgroups().unwrap() {
+            assert!(CgroupPath::parse(&cgroup.pathname).unwrap().exists(), "{cgroup:?}");
+        }
+        assert!(CgroupPath::parse("/").unwrap().exists());
+        assert!(!CgroupPath::parse("/no/such/cgroup").unwrap().exists());
     }
 }

@@ -9,7 +9,8 @@ use underspan_flame::{Grouping, Kind, Per};
 
 use super::time::{Instant, Range};
 use crate::diff::method_and_path;
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
+use crate::interval::duration;
 
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     pub(super) format: Option<Format>,
 
     /// Only the last such time, such as 90s, 15m, 2h [default: 1h]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     #[arg(conflicts_with_all = ["since", "until"])]
     #[arg(help_heading = "Time range")]
     last: Option<std::time::Duration>,
@@ -250,6 +251,7 @@ impl Args {
                 .hint(
                     "durations count back from now: --since 20m --until 10m, or --before 20m..10m",
                 )
+                .status(USAGE)
                 .into());
         }
         let thread = self.thread.as_ref().map(|thread| match thread.parse() {
@@ -311,6 +313,7 @@ impl Args {
             (None, Some(path)) => Format::of(path).map(Some).ok_or_else(|| {
                 Failure::new(format!("{}: the ending says no format", path.display()))
                     .hint("end it in .svg, .folded, .pb.gz, .speedscope.json, .firefox.json or .pftrace, or give --format")
+                    .status(USAGE)
                     .into()
             }),
         }
@@ -360,7 +363,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 }
 
 fn usage(message: &str) -> anyhow::Error {
-    Failure::new(message).status(2).into()
+    Failure::new(message).status(USAGE).into()
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ use crate::failure::{Failure, USAGE};
 use crate::render::{self, Ink};
 use crate::{Global, output, session};
 
+/// Ten periods of sampling: less may well be spread over threads that each had less than one.
+const SAMPLED_FROM_NS: u64 = 100_000_000;
+
 /// What was collected.
 enum Found {
     One(Box<Picture>, Option<Timeline>),
@@ -55,7 +58,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     let ink = Ink::new(global.colour());
     if written.is_some() && report.is_none() {
         // Standard output has the file.
-        eprint!("{}", summary::text(&found, &args, None, Ink::new(false)));
+        output::tell(&summary::text(&found, &args, None, Ink::new(false)));
     } else if global.json {
         output::print_json(&summary::json(&found, report))?;
     } else {
@@ -70,6 +73,7 @@ fn refuse_single(format: Option<Format>) -> anyhow::Result<()> {
         None | Some(Format::Svg | Format::Folded | Format::Pprof) => Ok(()),
         Some(format) => Err(Failure::new(format!("{} cannot hold a difference", format.name()))
             .hint("write it as .svg, .folded or .pb.gz")
+            .status(USAGE)
             .into()),
     }
 }
@@ -146,15 +150,25 @@ async fn refuse_empty(store: &Store, picture: &Picture) -> anyhow::Result<()> {
     let tables = extents(store, *kind).await?;
     let known = picture.facts.summary.not_sampled_ns;
     let hint = if known > 0 {
-        format!(
-            "the ledger has {} of it, but no stacks were taken: `underspan doctor` says whether the trackers run; {}",
-            underspan_explain::words::duration(known),
-            existing(&tables)
-        )
+        format!("{}; {}", without_stacks(known), existing(&tables))
     } else {
         format!("{}; {}", existing(&tables), instead(&tables, *since, *until))
     };
     Err(Failure::new(message).hint(hint).into())
+}
+
+/// Why there may be time in the ledger, and no stack.
+fn without_stacks(known_ns: u64) -> String {
+    let known = underspan_explain::words::duration(known_ns);
+    if known_ns < SAMPLED_FROM_NS {
+        return format!(
+            "the ledger has {known} of it, of all threads, which is too short to be sampled: a thread's \
+             stack is taken about every 10 ms of it unless --off-cpu-period or --on-cpu-hz said otherwise"
+        );
+    }
+    format!(
+        "the ledger has {known} of it, but no stacks were taken: `underspan doctor` says whether the trackers run"
+    )
 }
 
 /// Another range helps only where this one has no rows.
@@ -184,6 +198,14 @@ fn existing(tables: &[Extent]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_too_short_to_be_sampled_is_no_fault() {
+        let short = without_stacks(7_000_000);
+        assert!(short.contains("7 ms") || short.contains("7.0 ms"), "{short}");
+        assert!(short.contains("too short") && !short.contains("doctor"), "{short}");
+        assert!(without_stacks(5_000_000_000).contains("doctor"));
+    }
 
     #[test]
     fn another_range_is_advised_where_this_one_has_no_rows() {

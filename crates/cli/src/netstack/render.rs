@@ -1,6 +1,7 @@
 //! Histograms as text.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use underspan_trackers::netstack::{Netstack, buckets};
 
@@ -18,8 +19,7 @@ pub(super) fn heading(netstack: &Netstack, args: &Args) -> String {
         true => "the kernel's functions",
         false => "tracepoints and netfilter hooks",
     };
-    let namespaces: Vec<_> =
-        netstack.namespaces().map(|namespace| namespace.path.display().to_string()).collect();
+    let namespaces: Vec<_> = netstack.namespaces().map(|namespace| name(&namespace.path)).collect();
     let namespaces = match namespaces.is_empty() {
         true => "all network namespaces".to_owned(),
         false => namespaces.join(", "),
@@ -29,6 +29,14 @@ pub(super) fn heading(netstack: &Netstack, args: &Args) -> String {
         text.push_str("by socket: where it is not known yet, packets are not counted\n");
     }
     text
+}
+
+/// As its user would name it.
+fn name(namespace: &Path) -> String {
+    match namespace.to_str() {
+        Some("/proc/self/ns/net") => "this network namespace".to_owned(),
+        _ => namespace.display().to_string(),
+    }
 }
 
 /// An interval.
@@ -102,6 +110,12 @@ fn span(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_own_namespace_is_not_told_as_a_file() {
+        assert_eq!(name(Path::new("/proc/self/ns/net")), "this network namespace");
+        assert_eq!(name(Path::new("/run/netns/web")), "/run/netns/web");
+    }
 
     #[test]
     fn times_have_three_digits() {

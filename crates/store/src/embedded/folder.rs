@@ -1,6 +1,6 @@
 //! The embedded store's folder, as others than the host see it: token and endpoint.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,95 @@ fn folder_for(root: bool, state: Option<OsString>, home: Option<OsString>) -> Pa
         .or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))
         .unwrap_or_else(std::env::temp_dir);
     state.join("underspan")
+}
+
+/// What lies in a folder that was named for the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// There is no such folder.
+    Missing,
+    /// Nothing that could be read, and nothing of others: a store may be made.
+    Empty,
+    /// A store, perhaps of an older version, and perhaps with files of others beside it.
+    Store,
+    /// Files of others, such as this one: a store must not be made here.
+    Foreign(OsString),
+}
+
+impl Contents {
+    /// Looks into a folder, and writes nothing. The host checks by itself, too (`folder.py`).
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be looked into, or is no folder.
+    pub fn of(folder: &Path) -> std::io::Result<Contents> {
+        let entries = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Contents::Missing),
+            entries => entries?,
+        };
+        let names: Vec<OsString> =
+            entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<_>>()?;
+        // Every host took its lock before it made anything else, and wrote its pid there.
+        let lock = match std::fs::symlink_metadata(folder.join("lock")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Lock::None,
+            Err(error) => return Err(error),
+            Ok(meta) if meta.is_file() => Lock::read(&std::fs::read(folder.join("lock"))?),
+            Ok(_) => Lock::Foreign,
+        };
+        let has_data = folder.join("data").is_dir();
+        Ok(match lock {
+            Lock::Foreign => Contents::Foreign("lock".into()),
+            Lock::Held if has_data => Contents::Store,
+            // A copy may have been made without it.
+            _ if has_data && folder.join("token").is_file() => Contents::Store,
+            lock => {
+                let is_known = |name: &&OsString| match lock {
+                    Lock::None => is_spool(name),
+                    _ => is_ours(name),
+                };
+                let foreign = names.iter().find(|name| !is_known(name));
+                // Somebody makes a store here just now, or keeps others from it: who opens it is told.
+                let in_use = || holder(folder).is_some_and(is_alive);
+                match foreign {
+                    Some(name) => Contents::Foreign(name.clone()),
+                    None if matches!(lock, Lock::Held) && in_use() => Contents::Store,
+                    None => Contents::Empty,
+                }
+            }
+        })
+    }
+}
+
+/// The file `lock`.
+enum Lock {
+    None,
+    /// A host ended just when it had made it.
+    Empty,
+    Held,
+    Foreign,
+}
+
+impl Lock {
+    fn read(bytes: &[u8]) -> Lock {
+        match bytes.trim_ascii() {
+            [] => Lock::Empty,
+            pid if pid.iter().all(u8::is_ascii_digit) => Lock::Held,
+            _ => Lock::Foreign,
+        }
+    }
+}
+
+/// Whether the store's folder may hold a file of this name.
+pub fn is_ours(name: &OsStr) -> bool {
+    let text = name.to_string_lossy();
+    let text = text.strip_suffix(".new").unwrap_or(&text);
+    matches!(text, "data" | "lock" | "token" | "endpoint.json") || is_spool(name)
+}
+
+/// The agents' spools lie there too, also when the store is elsewhere.
+fn is_spool(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "spool" || name.strip_prefix("spool-").is_some_and(|n| n.parse::<u8>().is_ok())
 }
 
 /// `endpoint.json`, as the host writes it.
@@ -107,6 +196,39 @@ mod tests {
         assert_eq!(folder(false, "/s", "/h"), "/s/underspan");
         assert_eq!(folder(false, "", "/h"), "/h/.local/state/underspan");
         assert_eq!(folder(false, "relative", "/h"), "/h/.local/state/underspan");
+    }
+
+    #[test]
+    fn a_store_is_told_from_other_folders() {
+        let place = tempfile::TempDir::new().unwrap();
+        let folder = |name: &str, files: &[(&str, &str)]| {
+            let folder = place.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            for (name, text) in files {
+                match name.strip_suffix('/') {
+                    Some(name) => std::fs::create_dir(folder.join(name)).unwrap(),
+                    None => std::fs::write(folder.join(name), text).unwrap(),
+                }
+            }
+            Contents::of(&folder).unwrap()
+        };
+        let foreign = |name: &str| Contents::Foreign(name.into());
+        assert_eq!(Contents::of(&place.path().join("none")).unwrap(), Contents::Missing);
+        assert_eq!(folder("empty", &[]), Contents::Empty);
+        assert_eq!(folder("spools", &[("spool/", ""), ("spool-2/", "")]), Contents::Empty);
+        assert_eq!(folder("begun", &[("lock", "")]), Contents::Empty);
+        let held = ("lock", "123\n");
+        assert_eq!(folder("begun too", &[held, ("token.new", "")]), Contents::Empty);
+        assert_eq!(folder("store", &[held, ("data/", "")]), Contents::Store);
+        let beside = [held, ("data/", ""), ("token", "x"), ("notes.txt", "")];
+        assert_eq!(folder("files beside it", &beside), Contents::Store);
+        assert_eq!(folder("copy", &[("data/", ""), ("token", "x")]), Contents::Store);
+        assert_eq!(folder("other", &[("thesis.tex", "")]), foreign("thesis.tex"));
+        assert_eq!(folder("other data", &[("data/", "")]), foreign("data"));
+        assert_eq!(folder("other lock", &[("lock", "mine"), ("data/", "")]), foreign("lock"));
+        assert_eq!(folder("packages", &[("lock", ""), ("status", "")]), foreign("status"));
+        assert_eq!(folder("locked", &[held, ("status", "")]), foreign("status"));
+        assert!(Contents::of(Path::new("/dev/null")).is_err());
     }
 
     #[test]

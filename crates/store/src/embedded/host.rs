@@ -80,6 +80,7 @@ impl Host {
             status: "unexpected first line".to_owned(),
             message: first,
         })?;
+        said.tell();
         Ok(Host { child, stdin, advertised })
     }
 
@@ -131,27 +132,47 @@ async fn why_it_ended(
     }
 }
 
-/// The last lines the host wrote to its standard error.
+/// What the host wrote to its standard error. If it does not come up, its last lines are the error; from
+/// then on they are warnings.
 #[derive(Clone, Debug, Default)]
-struct Said(Arc<Mutex<VecDeque<String>>>);
+struct Said(Arc<Mutex<Lines>>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: VecDeque<String>,
+    is_up: bool,
+}
 
 impl Said {
     fn listen(self, stderr: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
         tokio::spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                tracing::warn!(target: "underspan::store::host", "{line}");
-                let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() == LINES_KEPT {
-                    kept.pop_front();
+                let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.is_up {
+                    warn(&line);
                 }
-                kept.push_back(line);
+                if lines.kept.len() == LINES_KEPT {
+                    lines.kept.pop_front();
+                }
+                lines.kept.push_back(line);
             }
         })
     }
 
-    fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    /// It is up: what it said so far, and will say, is no error's text.
+    fn tell(&self) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.is_up = true;
+        lines.kept.iter().for_each(|line| warn(line));
     }
+
+    fn text(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.kept.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn warn(line: &str) {
+    tracing::warn!(target: "underspan::store::host", "{line}");
 }
