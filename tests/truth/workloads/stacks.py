@@ -349,12 +349,15 @@ def main(library):
     run(Thread("first", lambda: settle(library), claims_life=False))
     run(fork().thread())  # while there is no other thread
     threads = [cause.thread() for cause in (*functions(library), *sleeps(), *waits_for_things())]
-    # A few at a time: nobody shall wait for the GIL instead. The short ones take all the time.
-    short = threads.pop(0)
+    # A few at a time: nobody shall wait for the GIL instead. The short ones take all the time, and
+    # so does the disk.
+    short, of_disk = threads.pop(0), threads.pop()
     short.start()
+    of_disk.start()
     for at in range(0, len(threads), AT_A_TIME):
         run(*threads[at : at + AT_A_TIME])
     short.join()
+    of_disk.join()
 
 
 if __name__ == "__main__":
