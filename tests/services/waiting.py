@@ -1,7 +1,8 @@
 """A small HTTP service in which every kind of wait happens that has a histogram.
 
 Says `port N` when it listens. `/sleep/MS` answers after so long, `/collect` collects garbage,
-`/spin/MS` computes for so long, `/connect/PORT` opens a connection.
+`/spin/MS` computes for so long, `/connect/PORT` opens a connection, `/stall/MS` lets one's window be
+closed for so long.
 """
 
 import gc
@@ -9,6 +10,26 @@ import socket
 import time
 
 import answering
+
+
+def stall(seconds):
+    """Sends over a connection of its own until its reader has no room, and reads that late."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        with socket.create_connection(server.getsockname()) as sender:
+            reader, _ = server.accept()
+            with reader:
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 131072)
+                sender.setblocking(False)
+                left = 0
+                try:
+                    while True:
+                        left += sender.send(bytes(65536))
+                except BlockingIOError:
+                    pass
+                time.sleep(seconds)
+                while left:
+                    left -= len(reader.recv(65536))
 
 
 class Handler(answering.Handler):
@@ -29,6 +50,8 @@ class Handler(answering.Handler):
                 pass
         elif what == "connect":
             socket.create_connection(("127.0.0.1", number)).close()
+        elif what == "stall":
+            stall(number / 1000)
 
     def end_headers(self):
         # One request a connection, so that each was accepted.

@@ -19,6 +19,9 @@ const STACKS: usize = 512;
 const CULPRITS: usize = 4096;
 /// A loop of which nothing was heard for so long is forgotten. Nanoseconds.
 const FORGET: u64 = 60_000_000_000;
+/// A wait for the GIL is told when its thread next sleeps for something else (gil/gil.bpf.h): the last one of
+/// an iteration, after the iteration. So long an iteration waits for it. Nanoseconds.
+const UNTOLD: u64 = 1_000_000_000;
 
 /// Something that held a thread up.
 struct HeldUp {
@@ -40,8 +43,29 @@ struct Loop {
     heard: u64,
 }
 
+/// An iteration that took long.
+struct Stall {
+    event: loop_event,
+    kind: &'static str,
+    thread: Thread,
+    stack_id: u64,
+}
+
+impl Stall {
+    fn end(&self) -> u64 {
+        self.event.h.time.saturating_add(self.event.duration)
+    }
+
+    /// The state that took most of it.
+    fn mostly(&self) -> Option<(State, u64)> {
+        Ledger::new(self.event.ns).iter().max_by_key(|(_, ns)| *ns)
+    }
+}
+
 pub(super) struct LoopDecoder {
     columns: Vec<String>,
+    /// Of these it is not known yet who held the GIL.
+    unsettled: Vec<Stall>,
     loops: HashMap<u32, Loop>,
     told: Told,
     held_up: VecDeque<HeldUp>,
@@ -51,6 +75,7 @@ impl LoopDecoder {
     pub(super) fn new(columns: Vec<String>) -> Self {
         LoopDecoder {
             columns,
+            unsettled: Vec::new(),
             loops: HashMap::new(),
             told: Told::default(),
             held_up: VecDeque::new(),
@@ -111,34 +136,55 @@ impl LoopDecoder {
         })?;
         let thread = context.thread(event.h.tgid, event.h.tid, &comm(&event.h.comm));
         let end = event.h.time.saturating_add(event.duration);
-        let ledger = Ledger::new(event.ns);
-        let (culprit, what) = self.culprit(context, event, &ledger);
         let stacks = self.loops.entry(event.h.tid).or_default();
         stacks.heard = end;
         let stack = mostly(&stacks.stacks, event.h.time, end).cloned();
         let stack_id = stack.map_or(0, |stack| context.stack(stack));
-
-        let batch = rows.table("loop_stall", &self.columns);
-        let mut row = span_row(batch, context, &thread, event.h.time, event.duration);
-        row.str(name).u32(culprit.tid).str(&culprit.name).str(what).u64(stack_id);
-        write_ledger(&mut row, &ledger);
+        let stall = Stall { event: *event, kind: name, thread, stack_id };
+        let by_gil = stall.mostly().is_some_and(|(state, _)| state == State::GilWait);
+        match self.culprit(context, &stall) {
+            None if by_gil => self.unsettled.push(stall),
+            culprit => self.write(&stall, culprit, context, rows),
+        }
         Ok(())
+    }
+
+    /// Writes those of which nothing more will be heard.
+    fn settle(
+        &mut self,
+        is_settled: impl Fn(&Stall) -> bool,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) {
+        for stall in self.unsettled.extract_if(.., |stall| is_settled(stall)).collect::<Vec<_>>() {
+            let culprit = self.culprit(context, &stall);
+            self.write(&stall, culprit, context, rows);
+        }
+    }
+
+    fn write(
+        &self,
+        stall: &Stall,
+        culprit: Option<(Thread, &'static str)>,
+        context: &dyn Context,
+        rows: &mut Rows,
+    ) {
+        let (culprit, what) = culprit.unwrap_or_default();
+        let batch = rows.table("loop_stall", &self.columns);
+        let (start, duration) = (stall.event.h.time, stall.event.duration);
+        let mut row = span_row(batch, context, &stall.thread, start, duration);
+        row.str(stall.kind).u32(culprit.tid).str(&culprit.name).str(what).u64(stall.stack_id);
+        write_ledger(&mut row, &Ledger::new(stall.event.ns));
     }
 
     /// Who held the loop up for most of the state that took most of the iteration, if that is a state
     /// in which one is held up by a sibling.
-    fn culprit(
-        &self,
-        context: &mut dyn Context,
-        event: &loop_event,
-        ledger: &Ledger,
-    ) -> (Thread, &'static str) {
-        let nobody = (Thread::default(), "");
-        let Some((state, most)) = ledger.iter().max_by_key(|(_, ns)| *ns) else { return nobody };
+    fn culprit(&self, context: &mut dyn Context, stall: &Stall) -> Option<(Thread, &'static str)> {
+        let (event, end) = (&stall.event, stall.end());
+        let (state, most) = stall.mostly()?;
         if !matches!(state, State::GilWait | State::GcWait | State::LockWait) {
-            return nobody;
+            return None;
         }
-        let end = event.h.time.saturating_add(event.duration);
         let mut suspects: HashMap<(u32, u32), (u64, &str)> = HashMap::new();
         for held_up in self.held_up.iter().filter(|held_up| held_up.what == state) {
             let victim = held_up.tid == event.h.tid
@@ -154,9 +200,9 @@ impl LoopDecoder {
         match suspects.into_iter().max_by_key(|(_, (ns, _))| *ns) {
             // One of many small waits proves nothing.
             Some(((pid, tid), (ns, name))) if ns.saturating_mul(2) >= most => {
-                (context.thread(pid, tid, name), state.name())
+                Some((context.thread(pid, tid, name), state.name()))
             }
-            _ => nobody,
+            _ => None,
         }
     }
 }
@@ -200,6 +246,7 @@ impl Decoder for LoopDecoder {
                     culprit: (wait.h.tgid, wait.holder, String::new()),
                     what: State::GilWait,
                 });
+                self.settle(|stall| stall.event.h.tid == wait.h.tid, context, rows);
             }
             event_kind::EVENT_GC => {
                 let pause: gc_event = read(bytes)?;
@@ -214,6 +261,7 @@ impl Decoder for LoopDecoder {
             }
             event_kind::EVENT_THREAD_EXIT => {
                 let exit: crate::record::event_header = read(bytes)?;
+                self.settle(|stall| stall.event.h.tid == exit.tid, context, rows);
                 self.loops.remove(&exit.tid);
                 self.told.ended(exit.tid);
             }
@@ -222,7 +270,8 @@ impl Decoder for LoopDecoder {
         Ok(())
     }
 
-    fn tick(&mut self, now: u64, _context: &mut dyn Context, _rows: &mut Rows) {
+    fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        self.settle(|stall| stall.end().saturating_add(UNTOLD) <= now, context, rows);
         // What they told stays: after an idle hour they may be told to stand as before.
         self.loops.retain(|_, known| known.heard.saturating_add(FORGET) >= now);
         while self.held_up.front().is_some_and(|old| old.end.saturating_add(FORGET) < now) {
@@ -230,7 +279,9 @@ impl Decoder for LoopDecoder {
         }
     }
 
-    fn finish(&mut self, _now: u64, _context: &mut dyn Context, _rows: &mut Rows) {}
+    fn finish(&mut self, _now: u64, context: &mut dyn Context, rows: &mut Rows) {
+        self.settle(|_| true, context, rows);
+    }
 }
 
 /// Where the loop was for most of the time. A stack was the thread's since the one before it.

@@ -52,6 +52,7 @@ fn row(records: &[&[u8]]) -> (Row, FakeContext) {
     for record in records {
         decoder.event(record, &mut context, &mut rows).unwrap();
     }
+    decoder.finish(2_000 * MS, &mut context, &mut rows);
     let [row] = <[Row; 1]>::try_from(decode(&mut rows)).unwrap();
     (row, context)
 }
@@ -114,6 +115,46 @@ fn the_holder_of_the_gil_is_the_culprit() {
     // A tenth of it proves nothing.
     let short = gil_event { duration: 28 * MS, ..wait };
     assert_eq!(row(&[bytes_of(&short), bytes_of(&stall_by_gil)]).0.u64("culprit_tid"), 0);
+}
+
+/// The thread sleeps for nothing else until it waits for events, and only then its wait is told.
+#[test]
+fn the_holder_of_the_gil_is_told_after_the_iteration() {
+    let wait = gil_event {
+        h: header(event_kind::EVENT_GIL, 1_005 * MS),
+        duration: 280 * MS,
+        holder: 5_002,
+        ..gil_event::default()
+    };
+    let (mut context, mut rows) = (context(), Rows::default());
+    let mut decoder = LoopTracker.decoder();
+    let mut others = wait;
+    others.h.tid = 5_003;
+    for record in [bytes_of(&stall(State::GilWait)), bytes_of(&others)] {
+        decoder.event(record, &mut context, &mut rows).unwrap();
+    }
+    decoder.tick(2_299 * MS, &mut context, &mut rows);
+    assert!(decode(&mut rows).is_empty(), "its wait may still be told");
+    decoder.event(bytes_of(&wait), &mut context, &mut rows).unwrap();
+    let [row] = <[Row; 1]>::try_from(decode(&mut rows)).unwrap();
+    assert_eq!((row.u64("culprit_tid"), row.text("culprit_thread")), (5_002, "holder"));
+    assert_eq!(row.text("culprit"), "gil_wait");
+    decoder.finish(3_000 * MS, &mut context, &mut rows);
+    assert!(decode(&mut rows).is_empty(), "it is told once");
+}
+
+#[test]
+fn a_holder_that_is_not_told_is_not_waited_for_long() {
+    let (mut context, mut rows) = (context(), Rows::default());
+    let mut decoder = LoopTracker.decoder();
+    decoder.event(bytes_of(&stall(State::GilWait)), &mut context, &mut rows).unwrap();
+    decoder.tick(2_300 * MS, &mut context, &mut rows);
+    assert_eq!(decode(&mut rows)[0].u64("culprit_tid"), 0);
+    // Nor when the thread is gone.
+    decoder.event(bytes_of(&stall(State::GilWait)), &mut context, &mut rows).unwrap();
+    let exit = header(event_kind::EVENT_THREAD_EXIT, 1_301 * MS);
+    decoder.event(bytes_of(&exit), &mut context, &mut rows).unwrap();
+    assert_eq!(decode(&mut rows)[0].u64("culprit_tid"), 0);
 }
 
 #[test]

@@ -189,6 +189,19 @@ def file_lock(place):
         done.set()
 
 
+CHUNK = b"x" * (8 << 20)
+
+
+def disk(place):
+    """Most of these are shorter than the period, so it takes more of them. In the folder that this
+    is run in: that for temporary files may be in memory."""
+    end = time.monotonic() + 30
+    with tempfile.TemporaryFile(dir=os.curdir) as file:
+        while place.ns < 2_500_000_000 and time.monotonic() < end:
+            os.pwrite(file.fileno(), CHUNK, 0)
+            place.wait(os.fsync, file.fileno())
+
+
 def waits_for_things():
     event = ("Event", "wait", "threading.py")
     waits = ("Condition", "wait", "threading.py")
@@ -198,6 +211,7 @@ def waits_for_things():
     yield Cause("event with a timeout", "lock_wait", timeout, Place(event, waits))
     yield Cause("socket", "net_read", from_socket, Place())
     yield Cause("file lock", "lock_wait", file_lock, Place())
+    yield Cause("disk", "disk_io", disk, Place())
 
 
 def timeout(place):
@@ -335,12 +349,15 @@ def main(library):
     run(Thread("first", lambda: settle(library), claims_life=False))
     run(fork().thread())  # while there is no other thread
     threads = [cause.thread() for cause in (*functions(library), *sleeps(), *waits_for_things())]
-    # A few at a time: nobody shall wait for the GIL instead. The short ones take all the time.
-    short = threads.pop(0)
+    # A few at a time: nobody shall wait for the GIL instead. The short ones take all the time, and
+    # so does the disk.
+    short, of_disk = threads.pop(0), threads.pop()
     short.start()
+    of_disk.start()
     for at in range(0, len(threads), AT_A_TIME):
         run(*threads[at : at + AT_A_TIME])
     short.join()
+    of_disk.join()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Goroutines block their threads in system calls at the ends of known call trees. A static binary:
-// no libc, so no restartable sequences.
+// no libc, so no restartable sequences. (For a sync.Mutex a goroutine waits without a thread.)
 package main
 
 import (
@@ -9,8 +9,10 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -36,37 +38,73 @@ func leaf() {
 	syscall.Nanosleep(&t, nil)
 }
 
+// held is a lock as the kernel knows it: 1 if somebody has it.
+var held uint32
+
+const futexWait, futexWake = 0, 1
+
 //go:noinline
-func dig(depth int) int {
-	if depth > 1 {
-		return dig(depth-1) + 1
+func locks() {
+	for atomic.LoadUint32(&held) == 1 {
+		syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&held)), futexWait, 1, 0, 0, 0)
 	}
-	leaf()
+}
+
+// hold has the lock for a while, as often as somebody wants it.
+func hold(wanted <-chan bool) {
+	for range wanted {
+		time.Sleep(pause)
+		atomic.StoreUint32(&held, 0)
+		syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&held)), futexWake, 1, 0, 0, 0)
+	}
+}
+
+//go:noinline
+func dig(depth int, wait func()) int {
+	if depth > 1 {
+		return dig(depth-1, wait) + 1
+	}
+	wait()
 	return 1
 }
 
 //go:noinline
-func outermost(depth int) {
-	dig(depth)
+func outermost(depth int, wait func()) {
+	dig(depth, wait)
 }
 
-func live(depth int) map[string]any {
+func sleeps(depth int) map[string]any {
+	return live(fmt.Sprintf("sleep at depth %d", depth), "sleep", "leaf", depth, leaf, func() {})
+}
+
+func waits(depth int) map[string]any {
+	wanted := make(chan bool, 1)
+	defer close(wanted)
+	go hold(wanted)
+	return live("lock", "lock_wait", "locks", depth, locks, func() {
+		atomic.StoreUint32(&held, 1)
+		wanted <- true
+	})
+}
+
+func live(label, state, name string, depth int, wait, prepare func()) map[string]any {
 	runtime.LockOSThread()
 	begin, blocked := time.Now().UnixNano(), int64(0)
 	for range rounds {
+		prepare()
 		cpu, delay := accounts()
 		before := time.Now()
-		outermost(depth)
+		outermost(depth, wait)
 		elapsed := time.Since(before).Nanoseconds()
 		cpuAfter, delayAfter := accounts()
 		blocked += elapsed - (cpuAfter - cpu) - (delayAfter - delay)
 	}
 	functions := append([]string{"main.outermost"},
-		strings.Split(strings.Repeat("main.dig ", depth)+"main.leaf", " ")...)
+		strings.Split(strings.Repeat("main.dig ", depth)+"main."+name, " ")...)
 	return map[string]any{
-		"kind": "stack", "label": fmt.Sprintf("sleep at depth %d", depth), "thread": "",
+		"kind": "stack", "label": label, "thread": "",
 		"pid": os.Getpid(), "tid": syscall.Gettid(), "start": begin, "end": time.Now().UnixNano(),
-		"states": []string{"sleep"}, "at_least": 1_000_000_000,
+		"states": []string{state}, "at_least": 1_000_000_000,
 		"trees": []map[string]any{{"ns": blocked, "functions": functions}},
 	}
 }
@@ -76,6 +114,9 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	// A goroutine that comes back from a system call shall not have to wait for a processor: its thread
+	// would do so on a futex.
+	runtime.GOMAXPROCS(16)
 	// Until then the agent may not have read this program's tables.
 	for range 100 {
 		leaf()
@@ -86,9 +127,14 @@ func main() {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			claims <- live(depth)
+			claims <- sleeps(depth)
 		}()
 	}
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		claims <- waits(10)
+	}()
 	all.Wait()
 	close(claims)
 	for claim := range claims {
