@@ -84,7 +84,8 @@ def _refuse_foreign(path: Path) -> None:
     for name in os.listdir(path):
         spool = name == "spool" or (name.startswith("spool-") and name[6:].isdigit())
         own = name[:-4] if name.endswith(".new") else name
-        if not spool and (held is None or own not in OWN):
+        # A file system of its own begins with lost+found.
+        if name != "lost+found" and not spool and (held is None or own not in OWN):
             raise _foreign(path, name)
 
 

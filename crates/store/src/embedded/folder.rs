@@ -73,6 +73,8 @@ impl Contents {
             _ if has_data && folder.join("token").is_file() => Contents::Store,
             lock => {
                 let is_known = |name: &&OsString| match lock {
+                    // What a file system of its own begins with.
+                    _ if *name == "lost+found" => true,
                     Lock::None => is_spool(name),
                     _ => is_ours(name),
                 };
@@ -216,6 +218,7 @@ mod tests {
         assert_eq!(Contents::of(&place.path().join("none")).unwrap(), Contents::Missing);
         assert_eq!(folder("empty", &[]), Contents::Empty);
         assert_eq!(folder("spools", &[("spool/", ""), ("spool-2/", "")]), Contents::Empty);
+        assert_eq!(folder("volume", &[("lost+found/", "")]), Contents::Empty);
         assert_eq!(folder("begun", &[("lock", "")]), Contents::Empty);
         let held = ("lock", "123\n");
         assert_eq!(folder("begun too", &[held, ("token.new", "")]), Contents::Empty);
