@@ -1,8 +1,9 @@
-"""docs/benchmarks.md, made from the results of the latest run of each part."""
+"""docs/benchmarks.md: the latest results of each part; what was not measured here stays as it stands."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,7 +51,17 @@ class Part:
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
 
 
+def tables(document: str) -> dict[str, str]:
+    """The text of each part, by name."""
+    sections = re.split(r"^(?=## )", document, flags=re.MULTILINE)[1:]
+    named = ((re.search(r"^`make bench ONLY=(\w+)`$", text, re.MULTILINE), text) for text in sections)
+    return {found[1]: text.rstrip("\n") + "\n" for found, text in named if found}
+
+
 def write(results: Path, names: list[str], document: Path) -> None:
-    """The document, from all parts that have results."""
-    parts = [Part.load_from(path) for name in names if (path := results / f"{name}.json").exists()]
-    document.write_text("\n".join([HEAD, *(part.text() for part in parts)]))
+    """The document: parts that have results, and of the others what it says already."""
+    texts = tables(document.read_text()) if document.exists() else {}
+    for name in names:
+        if (path := results / f"{name}.json").exists():
+            texts[name] = Part.load_from(path).text()
+    document.write_text("\n".join([HEAD, *(texts[name] for name in names if name in texts)]))
