@@ -121,6 +121,8 @@ async fn a_stale_endpoint_is_not_believed() {
     let stale = format!("{{\"url\": \"http://{free}\", \"pid\": {}}}", std::process::id());
     std::fs::write(folder.path().join("endpoint.json"), stale).unwrap();
     std::fs::write(folder.path().join("token"), "old\n").unwrap();
+    // A host that ended without having been asked to leaves its lock, which nobody holds.
+    std::fs::write(folder.path().join("lock"), format!("{}\n", std::process::id())).unwrap();
     let embedded = Embedded::attach_or_start(&options(folder.path()), |_| {}).await.unwrap();
     Store::connect(embedded.endpoint().clone()).check().await.unwrap();
     embedded.shutdown().await;
