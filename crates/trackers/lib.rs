@@ -130,13 +130,15 @@ pub trait Decoder {
     }
 
     /// The Python part of the stack of a wait that goes on was read from outside. The rest was told before,
-    /// by an event.
+    /// by an event. True: it is worth looking at it again soon, since outer frames are missing which are behind code
+    /// whose unwind table was not read yet.
     fn ongoing(
         &mut self,
         _wait: &offcpu::OngoingWait,
         _context: &mut dyn Context,
         _rows: &mut Rows,
-    ) {
+    ) -> bool {
+        false
     }
 
     /// The host's counters were read, which no event tells of.

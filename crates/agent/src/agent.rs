@@ -305,7 +305,9 @@ impl Agent {
             if thread.is_some_and(|thread| thread.sleeps_on_since(&read.thread)) {
                 let wait = OngoingWait { seen: now, ..read };
                 for decoder in &mut self.decoders {
-                    decoder.ongoing(&wait, &mut self.namer, &mut self.rows);
+                    if decoder.ongoing(&wait, &mut self.namer, &mut self.rows) {
+                        self.ongoing.is_cut(wait.thread.tid);
+                    }
                 }
             }
         }

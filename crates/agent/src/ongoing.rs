@@ -20,12 +20,29 @@ use reader::{Command, Reader};
 /// Threads that are being read at the same time, at the most. The others' turn comes later.
 const AT_ONCE: usize = 64;
 
+/// A stack that was cut short, since an unwind table was not read yet, is asked for again after this long, and then
+/// after twice as long each time; in nanoseconds.
+const CUT_AGAIN_NS: u64 = 5_000_000_000;
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// When the wait began.
+    since: u64,
+    /// When its stack was asked for.
+    at: u64,
+    /// How often it was cut short.
+    cut: u32,
+    /// After how long it is asked for again.
+    again: u64,
+}
+
 /// Which threads are read, and which have been.
 pub(crate) struct Ongoing {
     /// Waits at least this long, in nanoseconds; `None`: none.
     threshold: Option<u64>,
-    /// When the wait began whose stack was asked for, and when it was, by thread.
-    asked: HashMap<u32, (u64, u64)>,
+    /// By thread.
+    asked: HashMap<u32, Asked>,
     /// Asked for and not read yet.
     waiting: usize,
     /// Until there is a reader, which takes it.
@@ -47,7 +64,7 @@ impl Ongoing {
     }
 
     /// Which threads to read now, of all: what was asked for is asked for again only after [`ONGOING_AGAIN_NS`] of
-    /// the same wait. Those that hold up a request come first, then those that wait for a lock, of these the longest.
+    /// the same wait, or sooner if it was cut short. Those that hold up a request come first, then those that wait for a lock, of these the longest.
     pub(crate) fn look<'a>(
         &mut self,
         threads: &'a [ThreadSnapshot],
@@ -58,11 +75,10 @@ impl Ongoing {
         let mut found = Vec::new();
         for thread in threads {
             let Some((state, since)) = thread.waits() else { continue };
-            let asked = before.get(&thread.tid).filter(|(of, _)| *of == since);
-            if let Some(asked) = asked.filter(|(_, at)| now.saturating_sub(*at) < ONGOING_AGAIN_NS)
-            {
-                self.asked.insert(thread.tid, *asked);
-            } else if now.saturating_sub(since) >= threshold {
+            let asked = before.get(&thread.tid).filter(|asked| asked.since == since);
+            self.asked.extend(asked.map(|asked| (thread.tid, *asked)));
+            let is_due = asked.is_none_or(|asked| now.saturating_sub(asked.at) >= asked.again);
+            if is_due && now.saturating_sub(since) >= threshold {
                 found.push((!thread.in_request, state != State::LockWait, since, thread));
             }
         }
@@ -85,9 +101,22 @@ impl Ongoing {
             return;
         }
         self.waiting += threads.len();
-        let asked =
-            threads.iter().filter_map(|thread| Some((thread.tid, (thread.waits()?.1, now))));
-        self.asked.extend(asked);
+        for thread in threads {
+            let Some((_, since)) = thread.waits() else { continue };
+            let before = self.asked.get(&thread.tid).filter(|asked| asked.since == since);
+            let cut = before.map_or(0, |asked| asked.cut);
+            let asked = Asked { since, at: now, cut, again: ONGOING_AGAIN_NS };
+            self.asked.insert(thread.tid, asked);
+        }
+    }
+
+    /// What was read of this thread was cut short: an unwind table was not read yet.
+    pub(crate) fn is_cut(&mut self, tid: u32) {
+        if let Some(asked) = self.asked.get_mut(&tid) {
+            let again = CUT_AGAIN_NS.saturating_mul(1 << asked.cut.min(u64::BITS / 2));
+            asked.again = again.min(ONGOING_AGAIN_NS);
+            asked.cut += 1;
+        }
     }
 
     /// A process ended, or runs another program.
@@ -157,6 +186,33 @@ mod tests {
         assert_eq!(tids(&found), [11, 10]);
         // What could not be asked for is tried again.
         assert_eq!(tids(&ongoing.look(&threads, 12 * SECOND)), [11, 10]);
+    }
+
+    #[test]
+    fn what_was_cut_short_is_asked_for_again_sooner() {
+        let mut ongoing = Ongoing::new(Duration::from_secs(1), None);
+        let mut threads = [thread(10, State::LockWait, SECOND), thread(11, State::Sleep, SECOND)];
+        let mut due = 10 * SECOND;
+        let found = ongoing.look(&threads, due);
+        ongoing.ask(&found, due);
+        for pause in [5, 10, 20, 40, 80, 160, 300, 300] {
+            ongoing.is_cut(10);
+            assert_eq!(tids(&ongoing.look(&threads[..1], due + pause * SECOND - 1)), [0; 0]);
+            due += pause * SECOND;
+            let found = ongoing.look(&threads[..1], due);
+            assert_eq!(tids(&found), [10], "{pause}");
+            ongoing.ask(&found, due);
+        }
+        // Another wait begins anew.
+        threads[0] = thread(10, State::LockWait, due);
+        due += SECOND;
+        let found = ongoing.look(&threads[..1], due);
+        ongoing.ask(&found, due);
+        ongoing.is_cut(10);
+        assert_eq!(tids(&ongoing.look(&threads[..1], due + CUT_AGAIN_NS)), [10]);
+        // It was whole this time.
+        ongoing.ask(&[&threads[0]], due + CUT_AGAIN_NS);
+        assert!(ongoing.look(&threads[..1], due + ONGOING_AGAIN_NS).is_empty());
     }
 
     #[test]

@@ -145,8 +145,8 @@ impl Decoder for OffCpuDecoder {
         Ok(())
     }
 
-    fn ongoing(&mut self, wait: &OngoingWait, context: &mut dyn Context, rows: &mut Rows) {
-        self.asleep.write(wait, context, rows);
+    fn ongoing(&mut self, wait: &OngoingWait, context: &mut dyn Context, rows: &mut Rows) -> bool {
+        self.asleep.write(wait, context, rows) == Some(StackEnd::NoMapping)
     }
 
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {

@@ -54,9 +54,15 @@ impl Asleep {
         self.told.retain(|_, (time, _)| now.saturating_sub(*time) < PATIENCE);
     }
 
-    pub(super) fn write(&mut self, wait: &OngoingWait, context: &mut dyn Context, rows: &mut Rows) {
+    /// Returns why the walk of the native frames ended; `None`: the thread does not wait.
+    pub(super) fn write(
+        &mut self,
+        wait: &OngoingWait,
+        context: &mut dyn Context,
+        rows: &mut Rows,
+    ) -> Option<StackEnd> {
         let thread = &wait.thread;
-        let Some((state, since)) = thread.waits() else { return };
+        let (state, since) = thread.waits()?;
         let told = self.told.remove(&thread.tid);
         // One of an earlier wait is another stack.
         let told = told.filter(|(time, _)| *time >= since).map(|(_, stack)| stack);
@@ -81,5 +87,6 @@ impl Asleep {
         let mut row = span_row(batch, context, &who, since, wait.seen.saturating_sub(since));
         row.str(state.name()).u64(stack).u64(lock);
         row.u32(holder.tid).str(&holder.name).u8(thread.in_request.into()).i32(thread.syscall);
+        Some(ends.native)
     }
 }

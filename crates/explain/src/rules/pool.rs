@@ -66,8 +66,8 @@ pub(super) struct Pool<'a> {
     pub(super) ahead: usize,
     pub(super) arrivals_per_second: f64,
     pub(super) mean_handler_ns: u64,
-    /// Requests in the process at once, on average.
-    concurrency: f64,
+    /// Requests whose handlers would have run at once, at the most, had each been read when it came.
+    at_once: usize,
     busy: BTreeMap<u32, u64>,
     /// When the thread that read the request in the end was last seen busy, if it was.
     reader_busy_until: Option<u64>,
@@ -103,28 +103,28 @@ impl<'a> Pool<'a> {
         let ready = case.window.whole.start;
         let ahead: Vec<_> = siblings.iter().filter(|s| whole(s).contains(ready)).collect();
 
-        // Rates from when the first of those ahead came until this one was read, or over the second
-        // before that where it was shorter.
-        let end = case.window.handoff.end;
+        // From when the first of those ahead came until this one did, or the second before it where that was
+        // shorter. What came later did not keep it waiting.
         let first = ahead.iter().map(|s| s.start_time).min().unwrap_or(ready);
-        let begin = first.min(ready).min(end.saturating_sub(1_000_000_000));
-        let observed = Interval::between(begin, end);
-        let arrived = siblings.iter().filter(|s| observed.contains(s.start_time)).count() + 1;
-        let present: f64 =
-            siblings.iter().map(|s| whole(s).overlap(observed).len() as f64).sum::<f64>()
-                + case.window.whole.overlap(observed).len() as f64;
+        let begin = first.min(ready).min(ready.saturating_sub(1_000_000_000));
+        let came: Vec<_> =
+            siblings.iter().filter(|s| (begin..=ready).contains(&s.start_time)).copied().collect();
+        // Who came at the beginning came at the end of the time before.
+        let arrived = came.iter().filter(|s| s.start_time > begin).count() + 1;
+        let handled = came.into_iter().chain([case.request]);
+        let handled = handled.map(|r| Interval::new(r.start_time, Window::of(r).handler.len()));
         let handlers: u128 =
             served.iter().map(|(_, s)| u128::from(Window::of(s).handler.len())).sum();
         let mean = handlers / u128::try_from(served.len().max(1)).unwrap_or(1);
         Pool {
             ahead: ahead.len(),
-            arrivals_per_second: arrived as f64 / (observed.len().max(1) as f64 / 1e9),
+            arrivals_per_second: arrived as f64 / ((ready - begin).max(1) as f64 / 1e9),
             mean_handler_ns: u64::try_from(mean).unwrap_or(u64::MAX),
-            concurrency: present / observed.len().max(1) as f64,
+            at_once: most_at_once(handled.collect()),
             served,
             busy,
             reader_busy_until,
-            end,
+            end: case.window.handoff.end,
             window_ns: at.total(),
         }
     }
@@ -223,46 +223,40 @@ impl<'a> Pool<'a> {
 
     pub(super) fn advice(&self) -> String {
         let threads = self.threads();
-        // Little's law: what is in the system at once is what needs a thread, for nobody to wait.
-        let average = (self.concurrency.ceil() as usize).max(threads + 1);
-        // A burst is over before an average tells of it: threads that could serve what comes per second
-        // are too few for what comes at once.
-        let present = self.ahead + 1;
-        // An average that is below what there is says nothing of why all of it was taken.
-        let few_on_average = self.concurrency <= threads as f64 && present > threads;
-        let burst = few_on_average
-            || self.arrivals_per_second <= self.served_per_second() && present > average;
-        let needed = if burst { present } else { average };
+        let needed = self.at_once.max(threads + 1);
         let states = self.states();
         let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();
         let on_cpu = |state: &State| {
             use State::*;
             matches!(state, Running | GcRun | Runnable | Throttled | GilWait | GcWait)
         };
-        let cpu: f64 = states.iter().filter(|(s, _)| on_cpu(s)).map(|(_, ns)| *ns as f64).sum();
+        let is_lock = |state: &State| *state == State::LockWait;
+        let sum = |of: &dyn Fn(&State) -> bool| -> f64 {
+            states.iter().filter(|(state, _)| of(state)).map(|(_, ns)| *ns as f64).sum()
+        };
+        let mostly = |of: &dyn Fn(&State) -> bool| all > 0.0 && sum(of) / all > 0.5;
         let serving = match threads {
             1 => String::from("one thread serves them"),
             threads => format!("{threads} threads serve them"),
         };
-        let mut advice = if burst {
-            format!(
-                "A burst: with this one, {present} requests were in the process at once, and {serving}: "
-            )
+        let advice = format!(
+            "Had each been read when it came, {needed} requests would have been handled at once, and {serving}: "
+        );
+        if mostly(&on_cpu) {
+            advice
+                + "they mostly compute or wait for the interpreter, so more processes help, not \
+                   more threads (gunicorn: --workers)"
+        } else if mostly(&is_lock) {
+            advice
+                + "they mostly wait for locks, where more threads would wait as well: shorten what is done under \
+                   the locks (`underspan explain` of these requests names them)"
         } else {
-            format!(
-                "{:.1} requests were in the process at once on average (Little's law), and {serving}: ",
-                self.concurrency
-            )
-        };
-        if all > 0.0 && cpu / all > 0.5 {
-            advice += "they mostly compute or wait for the interpreter, so more processes help, not \
-                more threads (gunicorn: --workers)";
-        } else {
-            advice += &format!(
-                "raise the worker threads to about {needed} (gunicorn: --threads {needed}), or make the handler shorter"
-            );
+            advice
+                + &format!(
+                    "raise the worker threads to about {needed} (gunicorn: --threads {needed}), or make the \
+                     handler shorter"
+                )
         }
-        advice
     }
 
     /// The ledgers of what was served, each by how much of it lies in the window; largest first.
@@ -279,4 +273,18 @@ impl<'a> Pool<'a> {
         states.sort_by_key(|(state, ns)| (std::cmp::Reverse(*ns), *state));
         states
     }
+}
+
+/// How many of these overlap, at the most.
+fn most_at_once(handled: Vec<Interval>) -> usize {
+    let begins = handled.iter().map(|one| (one.start, true));
+    let mut changes: Vec<_> = begins.chain(handled.iter().map(|one| (one.end, false))).collect();
+    // Who is done makes room for who comes at the same moment.
+    changes.sort_unstable();
+    let (mut now, mut most) = (0usize, 0);
+    for (_, begins) in changes {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
 }
