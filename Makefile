@@ -41,7 +41,7 @@ test: setup ## Run every test (root)
 	.cache/readers/bin/python -m pytest -q tests/exports
 	$(PYTHON) -m pytest -q --reruns 2 tests/failures
 	$(PYTHON) -m pytest -q --reruns 1 tests/metrics
-	$(PYTHON) -m pytest -q --reruns 2 tests/joined
+	$(PYTHON) -m pytest -q --reruns 2 tests/joined tests/loops
 	$(PYTHON) tests/truth --quick
 
 .PHONY: truth

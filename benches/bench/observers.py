@@ -182,7 +182,15 @@ class Offcputime(Observer):
 
     def is_ready(self) -> bool:
         """It says nothing until it ends, but its program is attached through a link."""
-        return any("link_type" in file.read_text() for file in Path(f"/proc/{self.pid}/fdinfo").glob("*"))
+        return any("link_type" in text_of(file) for file in Path(f"/proc/{self.pid}/fdinfo").glob("*"))
+
+
+def text_of(descriptor: Path) -> str:
+    """What the kernel says of a descriptor: nothing, if it was closed meanwhile."""
+    try:
+        return descriptor.read_text()
+    except OSError:
+        return ""
 
 
 class PySpy(Observer):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from common.netns import inside, ip, namespace
-from play import MS, Play, agree
+from common.play import MS, Play, agree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -42,8 +42,8 @@ def play(underspan, tmp_path_factory):
     """One run for all, within a network namespace: firewall rules there are nobody else's."""
     data = tmp_path_factory.mktemp("beneath") / "data"
     with way() as (near, far):
-        scene = ["beneath_scene.py", far, FAR]
-        yield Play(underspan, data, *scene, options=["--netstack"], before=inside(near))
+        scene = HERE / "beneath_scene.py"
+        yield Play(underspan, data, scene, far, FAR, options=["--netstack"], before=inside(near))
 
 
 def circumstances(explained: dict, kind: str) -> list[dict]:

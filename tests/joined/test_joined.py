@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
-from play import Play, agree
+from common.play import Play, agree
 
+HERE = pathlib.Path(__file__).resolve().parent
 LOCAL = "127.0.0.1:"
 
 
 @pytest.fixture(scope="module")
 def scene(underspan, tmp_path_factory):
     """One run for all."""
-    return Play(underspan, tmp_path_factory.mktemp("joined") / "data", "scene.py")
+    return Play(underspan, tmp_path_factory.mktemp("joined") / "data", HERE / "scene.py")
 
 
 def test_a_peer_is_followed_into_its_request(scene):

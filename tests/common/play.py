@@ -6,17 +6,16 @@ import json
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
 MS = 1_000_000
 
 
 class Play:
     """What the services measured, and what Underspan says of it."""
 
-    def __init__(self, underspan, data, scene: str, *arguments: str, options=(), before=()) -> None:
+    def __init__(self, underspan, data, scene: pathlib.Path, *arguments: str, options=(), before=()) -> None:
         self.underspan, self.data = underspan, data
         # On a loaded machine, and unoptimized, the agent would leave out short waits.
-        command = ["run", "--max-cpu", "100", *options, "--data", data, "--", sys.executable, HERE / scene, *arguments]
+        command = ["run", "--max-cpu", "100", *options, "--data", data, "--", sys.executable, scene, *arguments]
         said = underspan(*command, limit=240, before=before)
         assert said.status == 0, said
         self.measured = json.loads(said.out.splitlines()[-1])
