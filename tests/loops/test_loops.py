@@ -56,15 +56,24 @@ def test_a_log_that_nobody_reads_stalls_nginx(scene):
     assert (row["kind"], row["culprit_thread"]) == ("epoll", ""), row
     agree(row["duration_ns"], end - begin)
     agree(row["pipe_ipc_ns"], end - begin)
-    assert any("ngx_http_log" in function for function in row["functions"]), row
+    # Debian's nginx has the names only of what its modules may call: not of the log's own functions.
+    assert any("ngx_http_free_request" in function for function in row["functions"]), row
 
 
-@pytest.mark.parametrize("path", ["/during/sleeps", "/during/computes", "/during/waits_for_a_lock", "/during/logs"])
-def test_who_came_meanwhile_waited_for_the_loop(scene, path):
+@pytest.mark.parametrize(
+    ("path", "pattern", "route", "thread"),
+    [
+        ("/during/sleeps", "blocking_call", "GET /sleeps", "MainThread"),
+        ("/during/computes", "", "GET /computes", "MainThread"),
+        ("/during/waits_for_a_lock", "", "", "holder"),
+        ("/during/logs", "blocking_call", "", "nginx"),
+    ],
+)
+def test_who_came_meanwhile_waited_for_the_loop(scene, path, pattern, route, thread):
     finding, explained = scene.finding(path, "loop_lag")
     assert finding["relation"] == "caused", finding
     # It came when a fifth of the stall was over.
     assert finding["ns"] > 100 * MS, finding
     assert finding["ns"] >= 0.8 * explained["client_wait_ns"], explained
-    blocked = path != "/during/computes"
-    assert finding["pattern"] == ("blocking_call" if blocked else ""), finding
+    culprit = finding["culprit"]
+    assert (finding["pattern"], culprit["route"], culprit["thread"]) == (pattern, route, thread), finding

@@ -3,7 +3,7 @@
 use underspan_model::{Class, LoopStall, State};
 
 use crate::case::{Case, Draft, doing_words, proven, request_row, stall_row};
-use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
+use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::place::place;
 use crate::words;
@@ -39,6 +39,20 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
         "Something ran too long on the loop, or it had no CPU: move computing and blocking calls to a \
          thread or process (run_in_executor), or run more processes",
     ))
+}
+
+/// The same for a request that had the loop to itself once it was read: nobody else was in flight. Only what
+/// iterations show, as far as collections do not explain it; the rest is for the rules about threads.
+pub(super) fn before_its_turn(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+    let (request, window) = (case.request, &case.window);
+    let is_accepted_by_loop = request.accept_tid == request.tid || window.accept_queue.len() == 0;
+    let at: Cover = [window.accept_queue, window.handoff].into_iter().collect();
+    let at = at.subtract(explained);
+    let ns = at.total();
+    if !is_accepted_by_loop || !case.worth(ns, INTERFERENCE) {
+        return None;
+    }
+    stalled(case, &at, ns)
 }
 
 /// Iterations that took long while the request was on the loop. Nothing on it went on meanwhile; but
@@ -137,13 +151,12 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
     };
     let mut culprit = case.thread(tid, name, longest_ns, &during);
     if tid == request.tid {
-        // It serves many: none of them is to blame for the code that runs.
-        culprit = Culprit {
-            place: place.clone(),
-            request_id: String::new(),
-            route: String::new(),
-            ..culprit
-        };
+        culprit.place.clone_from(&place);
+        if request.shared_thread != 0 {
+            // It serves many: none of them is to blame for the code that runs.
+            culprit.request_id.clear();
+            culprit.route.clear();
+        }
     }
     // What took less explains no more than a part of the lag, and so does whoever did it.
     let mostly = words::fraction(most, longest.duration_ns) >= MOSTLY;
@@ -152,9 +165,13 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         false => String::new(),
     };
     let at_place = place.as_ref().map(|place| format!(" in {}", place.words())).unwrap_or_default();
+    let serving = match (tid == request.tid, culprit.route.as_str()) {
+        (true, route) if !route.is_empty() => format!(", serving {route}"),
+        _ => String::new(),
+    };
     let text = format!(
         "The event loop ({}) came to this request {} late: one of its iterations took {}, {} of it \
-         {}{at_place}{held_up}",
+         {}{at_place}{serving}{held_up}",
         request.thread,
         words::duration(ns),
         words::duration(longest.duration_ns),

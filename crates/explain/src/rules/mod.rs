@@ -39,8 +39,12 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     // explain of the queues is no longer the queues' to explain.
     let (collections, explained) = gc::siblings(case);
     findings.extend(collections);
-    findings.extend(queue::accept_queue(case, &explained));
-    findings.extend(queue::handoff(case, &explained));
+    if let Some(lag) = loop_lag::before_its_turn(case, &explained) {
+        findings.push(lag);
+    } else {
+        findings.extend(queue::accept_queue(case, &explained));
+        findings.extend(queue::handoff(case, &explained));
+    }
     findings.extend(gc::own(case));
     findings.extend(contention::gil(case));
     findings.extend(contention::lock(case));

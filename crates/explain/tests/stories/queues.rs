@@ -207,10 +207,8 @@ fn an_average_below_the_threads_does_not_ask_for_more_of_them() {
     assert!(handoff.advice.contains("3 requests would have been handled"), "{}", handoff.advice);
 }
 
-#[test]
-fn a_loop_that_serves_one_at_a_time_is_advised_as_a_loop() {
-    let mut slow = late(400, 0);
-    slow.accept_tid = slow.tid;
+/// A request on worker 0 that kept its loop busy for 409 ms, in this state, from 10 ms before [`late`].
+fn spun(state: State) -> (underspan_model::Request, underspan_model::LoopStall) {
     let shape = Shape {
         id: 2,
         worker: 0,
@@ -221,16 +219,57 @@ fn a_loop_that_serves_one_at_a_time_is_advised_as_a_loop() {
         cells: &[],
     };
     let spun = request("/spin", &shape);
-    let stall = underspan_model::LoopStall {
-        host: slow.host.clone(),
-        pid: slow.pid,
-        tid: slow.tid,
+    let mut stall = underspan_model::LoopStall {
+        host: spun.host.clone(),
+        pid: spun.pid,
+        tid: spun.tid,
+        thread: spun.thread.clone(),
         start_time: spun.start_time,
         duration_ns: 409 * MS,
         ..underspan_model::LoopStall::default()
     };
-    let evidence = Evidence { siblings: vec![spun], stalls: vec![stall], ..of(slow) };
-    let queue = only(&evidence);
-    assert_eq!(queue.relation, Relation::Caused);
+    stall.ledger[state] = 409 * MS;
+    (spun, stall)
+}
+
+#[test]
+fn a_loop_that_serves_one_at_a_time_is_advised_as_a_loop() {
+    let accepted = {
+        let slow = late(400, 0);
+        underspan_model::Request { accept_tid: slow.tid, ..slow }
+    };
+    // Accepted by whomever, long ago.
+    let kept_alive = late(0, 400);
+    for slow in [accepted, kept_alive] {
+        for state in [State::Running, State::Sleep] {
+            let (spun, stall) = spun(state);
+            let evidence =
+                Evidence { siblings: vec![spun], stalls: vec![stall], ..of(slow.clone()) };
+            let lag = only(&evidence);
+            assert_eq!((lag.kind, lag.relation), (Kind::LoopLag, Relation::Caused), "{}", lag.text);
+            let pattern = if state == State::Sleep { "blocking_call" } else { "" };
+            assert_eq!(lag.pattern, pattern);
+            assert!(lag.advice.contains("run_in_executor"), "{}", lag.advice);
+            assert!(lag.text.contains("serving GET /spin"), "{}", lag.text);
+            assert_eq!(lag.culprit.unwrap().route, "GET /spin");
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_accepts_for_others_is_advised_as_a_loop() {
+    let (spun, stall) = spun(State::Running);
+    let slow = underspan_model::Request { accept_tid: spun.tid, tid: 4117, ..late(400, 0) };
+    let queue = only(&Evidence { siblings: vec![spun], stalls: vec![stall], ..of(slow) });
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Caused));
     assert!(queue.advice.contains("run_in_executor"), "{}", queue.advice);
+}
+
+/// An iteration that is too short to explain why it was late.
+#[test]
+fn a_loop_whose_iterations_do_not_explain_it_is_a_thread() {
+    let (spun, mut stall) = spun(State::Running);
+    stall.duration_ns = 200 * MS;
+    let evidence = Evidence { siblings: vec![spun], stalls: vec![stall], ..of(late(0, 400)) };
+    assert_eq!(only(&evidence).kind, Kind::Handoff);
 }
