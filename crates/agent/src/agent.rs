@@ -118,7 +118,7 @@ impl Agent {
         let bpf_stats = if options.measure_bpf { Some(BpfStats::enable()?) } else { None };
 
         let stacks = session.take_ongoing();
-        Ok(Agent {
+        let mut agent = Agent {
             session,
             netstack,
             processes: Processes::new(Selector::new(selection)),
@@ -138,7 +138,12 @@ impl Agent {
             malformed: 0,
             shed: 0,
             shedding: false,
-        })
+        };
+        if agent.netstack.is_some() {
+            // Packets are counted from here on, and none were before.
+            agent.write_histograms(&[], monotonic_ns()?);
+        }
+        Ok(agent)
     }
 
     /// Begins to watch what was selected, but never the processes in `never`: Underspan's own

@@ -11,14 +11,23 @@ const LOWEST: libc::c_int = 1;
 /// # Errors
 /// If it may not: that takes `CAP_SYS_NICE`.
 pub(crate) fn first() -> io::Result<()> {
-    set(libc::SCHED_FIFO, LOWEST).or_else(|_| {
-        // A control group may have no real time to give (`cpu.rt_runtime_us`).
-        // SAFETY: changes nothing but how the calling thread (0) is scheduled.
-        match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    })
+    // A control group may have no real time to give (`cpu.rt_runtime_us`).
+    set(libc::SCHED_FIFO, LOWEST).or_else(|_| set_nice(SELF, -20))
+}
+
+/// The calling thread.
+pub(crate) const SELF: libc::id_t = 0;
+
+/// The nice value of a thread of ours: from -20, the highest priority, to 19.
+///
+/// # Errors
+/// If it has ended, or a lower value would take `CAP_SYS_NICE`.
+pub(crate) fn set_nice(tid: libc::id_t, nice: libc::c_int) -> io::Result<()> {
+    // SAFETY: changes nothing but how that thread is scheduled.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Runs `work` as an ordinary thread would, then goes on as before.
@@ -90,14 +99,10 @@ fn raise(tid: libc::id_t) -> io::Result<()> {
     if unsafe { libc::getpriority(libc::PRIO_PROCESS, tid) } != 0 {
         return Ok(());
     }
-    // SAFETY: changes nothing but how that thread is scheduled.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, -20) } {
-        0 => Ok(()),
-        _ => match io::Error::last_os_error() {
-            // It has ended.
-            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-            error => Err(error),
-        },
+    match set_nice(tid, -20) {
+        // It has ended.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        done => done,
     }
 }
 
@@ -136,8 +141,7 @@ mod tests {
     fn threads_of_ordinary_priority_are_raised() {
         let after = |before: libc::c_int| {
             std::thread::spawn(move || {
-                // SAFETY: changes nothing but how the calling thread (0) is scheduled.
-                assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) }, 0);
+                set_nice(SELF, before).unwrap();
                 // SAFETY: asks about the calling thread.
                 raise(unsafe { libc::gettid() } as libc::id_t).unwrap();
                 nice()

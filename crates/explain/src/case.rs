@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::{
-    GcPause, GilWait, LoopStall, Request, Sample, State, TcpAccept, TcpConnect, TcpListener,
+    GcPause, GilWait, Idle, LoopStall, Request, Sample, State, TcpAccept, TcpConnect, TcpListener,
     TcpLoss, Wait, idle,
 };
 
@@ -156,14 +156,14 @@ impl<'a> Case<'a> {
     /// Why the request's own thread had nothing to do while it waited in one state, if its stacks show
     /// that for most of what was sampled. A runtime has many tasks to a thread: what such a thread waits
     /// for, and who wakes it, is its scheduler's business and not the request's.
-    pub(crate) fn without_work(&self, during: &Cover, state: State) -> Option<&'static str> {
+    pub(crate) fn without_work(&self, during: &Cover, state: State) -> Option<Idle> {
         let own = self.samples.iter().filter(|s| s.tid == self.request.tid && s.state == state);
-        let (mut reasons, mut total) = (BTreeMap::<&'static str, u64>::new(), 0u64);
+        let (mut reasons, mut total) = (BTreeMap::<Idle, u64>::new(), 0u64);
         for sample in own {
             let ns = during.within(Interval::new(sample.start_time, sample.duration_ns)).total();
             total = total.saturating_add(ns);
             if let Some(idle) = idle(&sample.stack.frames, state, true) {
-                let sum = reasons.entry(idle.reason).or_default();
+                let sum = reasons.entry(idle).or_default();
                 *sum = sum.saturating_add(ns);
             }
         }
@@ -305,12 +305,13 @@ impl Draft {
 }
 
 /// What is told of a thread that had nothing to do while the request went on, and what would help.
-pub(crate) fn without_work_words(waited: &str, reason: &str) -> (String, &'static str) {
+pub(crate) fn without_work_words(waited: &str, idle: Idle) -> (String, &'static str) {
     let text = format!(
-        "Its thread had nothing to do for most of {waited} ({reason}). What the request itself waited \
-         for is not known: a timer, a socket, or work on another thread"
+        "Its thread had nothing to do for most of {waited} ({}). What the request itself waited \
+         for is not known: a timer, a socket, or work on another thread",
+        idle.reason
     );
-    let advice = match reason.contains("goroutine") {
+    let advice = match idle.is_go_scheduler() {
         true => {
             "Look at where its goroutines wait (`underspan flame --kind goroutine`): a thread of Go's \
              scheduler is not bound to a request"

@@ -18,10 +18,18 @@ pub use go::idle_goroutine;
 pub(crate) use native::is_way_to_wait;
 
 /// A wait for something to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Idle {
     /// Why it is taken for one, in words for people.
     pub reason: &'static str,
+}
+
+impl Idle {
+    /// Whether it is a thread of Go's scheduler that waits: what its goroutines wait for is another question.
+    #[must_use]
+    pub fn is_go_scheduler(self) -> bool {
+        self.reason == native::GO
+    }
 }
 
 /// Whether a thread that was in `state` at `frames` (the outermost first; empty if nobody knows) was

@@ -27,6 +27,12 @@ fn inode(path: &Path) -> io::Result<u32> {
     u32::try_from(fs::metadata(path)?.ino()).map_err(io::Error::other)
 }
 
+/// Whether it is a file of the kernel's for a namespace, and not one where such a file was mounted once.
+fn is_namespace(path: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|file| file.dev()).ok();
+    device(path).is_some_and(|dev| device(Path::new("/proc/self/ns/net")) == Some(dev))
+}
+
 impl Namespace {
     /// The caller's own.
     pub fn own() -> Result<Self> {
@@ -47,9 +53,15 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// All that a process is in, by inode.
+    /// All that have a name or that a process is in, by inode.
     pub fn all() -> BTreeMap<u32, Namespace> {
         let mut found = BTreeMap::new();
+        // A name leads to it for longer than a process does.
+        for path in fs::read_dir(NAMED).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if let Some(inode) = inode(&path).ok().filter(|_| is_namespace(&path)) {
+                found.insert(inode, Namespace { inode, path });
+            }
+        }
         let Ok(processes) = fs::read_dir("/proc") else { return found };
         for process in processes.flatten() {
             if !process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {

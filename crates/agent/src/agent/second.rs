@@ -2,6 +2,7 @@
 //! itself has used is written.
 
 use underspan_trackers::Context as _;
+use underspan_trackers::netstack::Histogram;
 
 use super::lost::Lost;
 use super::{Agent, OpenError};
@@ -75,10 +76,15 @@ impl Agent {
         for notice in netstack.take_notices() {
             tracing::info!("netstack: {notice}");
         }
-        for decoder in &mut self.decoders {
-            decoder.histograms(&histograms, now, &mut self.namer, &mut self.rows);
-        }
+        self.write_histograms(&histograms, now);
         Ok(())
+    }
+
+    /// The receive stack's histograms as they are at `now`.
+    pub(super) fn write_histograms(&mut self, histograms: &[Histogram], now: u64) {
+        for decoder in &mut self.decoders {
+            decoder.histograms(histograms, now, &mut self.namer, &mut self.rows);
+        }
     }
 
     /// Of those that are new or of which more is known by now.

@@ -1,7 +1,6 @@
 //! The thread that reads: what it is told to, one thing after another, with rests in between.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use underspan_trackers::offcpu::OngoingWait;
 use underspan_trackers::{OngoingStacks, ThreadSnapshot};
 
 use super::pythons::Pythons;
+use crate::priority;
 
 /// After each the reader rests so many times as long as it took: at most 2 % of a CPU.
 const REST: u32 = 49;
@@ -34,7 +34,8 @@ impl Reader {
         let (commands, inbox) = mpsc::channel();
         let (outbox, read) = mpsc::channel();
         let body = move || {
-            if let Err(error) = lower_priority() {
+            // What is watched must not wait for a CPU because of this.
+            if let Err(error) = priority::set_nice(priority::SELF, 10) {
                 tracing::debug!("waits that go on are read at ordinary priority: {error}");
             }
             run(&mut Reading { stacks, pythons: Pythons::new(), inbox, outbox });
@@ -46,15 +47,6 @@ impl Reader {
                 None
             }
         }
-    }
-}
-
-/// What is watched must not wait for a CPU because of this.
-fn lower_priority() -> io::Result<()> {
-    // SAFETY: changes nothing but how the calling thread (0) is scheduled.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::monotonic_ns;
+use crate::priority::{SELF, set_nice};
 
 /// The thread's usual priority. Not the lowest: that would have no turn on a busy host.
 const NICE: libc::c_int = 10;
@@ -33,7 +34,7 @@ impl Haste {
         if unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        set_nice(0, NICE)?;
+        set_nice(SELF, NICE)?;
         // SAFETY: only asks.
         self.tid.store(unsafe { libc::gettid() }, Ordering::Release);
         Ok(())
@@ -54,7 +55,7 @@ impl Haste {
     /// It has looked at it: what is left to do is in no haste.
     pub(super) fn over(&self) {
         if self.raised.swap(false, Ordering::AcqRel)
-            && let Err(error) = set_nice(0, NICE)
+            && let Err(error) = set_nice(SELF, NICE)
         {
             tracing::debug!("names are looked up at ordinary priority: {error}");
         }
@@ -77,14 +78,6 @@ impl Haste {
         if let Err(error) = set_nice(tid.unsigned_abs(), own) {
             tracing::debug!("names are looked up at low priority, and late: {error}");
         }
-    }
-}
-
-fn set_nice(tid: libc::id_t, nice: libc::c_int) -> io::Result<()> {
-    // SAFETY: changes nothing but how that thread of ours is scheduled.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

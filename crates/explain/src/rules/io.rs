@@ -46,11 +46,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     let waited = words::duration(ns);
     let (by_itself, what, advice) = describe(kind);
     let within = Cover::from(case.window.handler);
-    let without_work =
-        if kind == Kind::PollWait { case.without_work(&within, state) } else { None };
+    let without_work = case.without_work(&within, state).filter(|_| kind == Kind::PollWait);
     let peer = if takes_peer(kind) { peer(&waits, &at, ns) } else { None };
-    Some(match peer {
-        Some((peer, waits)) => {
+    Some(match (peer, without_work) {
+        (Some((peer, waits)), _) => {
             let client = peer == case.request.peer;
             let who = if client { "the client" } else { "the peer" };
             let count = words::count(waits, "wait");
@@ -66,17 +65,17 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
-        None if without_work.is_some() => {
-            let (text, advice) = without_work_words(&waited, without_work.unwrap_or_default());
+        (None, Some(idle)) => {
+            let (text, advice) = without_work_words(&waited, idle);
             draft.say(text, advice)
         }
-        None if by_itself => {
+        (None, None) if by_itself => {
             draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
         }
-        None if takes_peer(kind) => {
+        (None, None) if takes_peer(kind) => {
             draft.say(format!("{what} {waited}; nothing recorded shows for which peer"), advice)
         }
-        None => draft.say(format!("{what} {waited}"), advice),
+        (None, None) => draft.say(format!("{what} {waited}"), advice),
     })
 }
 

@@ -71,7 +71,7 @@ pub(super) const LOOPS: &[(Name, &str)] = &[
     (Begins("ServiceThread::service_thread_entry"), JVM),
 ];
 
-const GO: &str = "a thread of Go's scheduler without a goroutine to run";
+pub(super) const GO: &str = "a thread of Go's scheduler without a goroutine to run";
 const TOKIO: &str = "a worker of tokio without a task";
 const POSTGRES: &str = "a background process of PostgreSQL";
 const KAFKA: &str = "a thread of Kafka's client without work";

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 
 use super::cgroups::Cgroups;
 use super::error::{Error, Result};
-use super::{Namespace, Options, clock};
+use super::{Namespace, Options, Scope, clock};
 use crate::record::{self, netstack_clock};
 use crate::session::{Doing as _, map, preflight};
 use crate::{HookStatus, refusal};
@@ -108,7 +108,11 @@ impl Netstack {
             netstack.put("pids", &pid.to_ne_bytes())?;
         }
         for namespace in netstack.wanted_namespaces()? {
-            netstack.watch(namespace)?;
+            match netstack.watch(namespace) {
+                // It was not asked for by its name, and may be gone again.
+                Err(error) if netstack.options.scope == Scope::All => tracing::debug!("{error}"),
+                watched => watched?,
+            }
         }
         netstack.find_interfaces()?;
         netstack.attach(&btf, &refused)?;
