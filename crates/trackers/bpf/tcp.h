@@ -44,6 +44,7 @@ struct tcp_flow {
 	__u64 window_filled; /* its peer has used up all of our window since then, 0: it has not */
 	__u64 last_read;
 	__u64 peer_closed;   /* the peer's window has had no room since then, 0: it has */
+	__u32 peer_limited;  /* ticks for which the kernel said, by then, that the peer's window held it up */
 	__u32 window_most;   /* the most that was left of our window */
 	__u64 dropped;	     /* first of the drops that were not told yet */
 	__u32 drops;
@@ -170,6 +171,7 @@ struct tcp_sock___tcp {
 	__u32 max_window;
 	__u64 tcp_wstamp_ns;
 	__u32 chrono_start;
+	__u32 chrono_stat[3];
 	__u8 chrono_type : 2;
 	__u32 tsoffset;
 	__u8 tcp_usec_ts : 1; /* since 6.7 */

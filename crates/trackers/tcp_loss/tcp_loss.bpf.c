@@ -81,7 +81,7 @@ int BPF_PROG(tcp_loss_state, struct sock *sk, int old, int new)
 	if (f->drops)
 		tell_drops(sk, f);
 	if (f->peer_closed)
-		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
+		tell_peer_window(sk, tp, f, now);
 	f->peer_closed = 0;
 	return 0;
 }

@@ -86,6 +86,21 @@ static __always_inline void own_window(struct sock *sk, struct tcp_sock___tcp *t
 /* What the kernel says a connection is held up by: enum tcp_chrono. */
 #define CHRONO_RWND_LIMITED 2
 
+/* For how many ticks the kernel says that was so, up to the last time, and with the present one. */
+static __always_inline __u32 limited_before(struct tcp_sock___tcp *tp)
+{
+	return tp->chrono_stat[CHRONO_RWND_LIMITED - 1];
+}
+
+static __always_inline __u32 limited_ticks(struct tcp_sock___tcp *tp)
+{
+	__u32 ticks = limited_before(tp);
+
+	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) == CHRONO_RWND_LIMITED)
+		ticks += (__u32)bpf_jiffies64() - tp->chrono_start;
+	return ticks;
+}
+
 /* Since when there has been more to send than the window has room for; 0: there is not. The kernel
  * notes it in ticks. The last segment went just then, unless it was sent again meanwhile. */
 static __always_inline __u64 limited_since(struct tcp_sock___tcp *tp, __u64 now)
@@ -100,13 +115,28 @@ static __always_inline __u64 limited_since(struct tcp_sock___tcp *tp, __u64 now)
 	return since;
 }
 
+/*
+ * The peer's window was closed until now. Nobody has to have waited for it all that time: there was nothing to send
+ * yet, or other limits came first. The kernel counts in ticks when it was the window.
+ */
+static __always_inline void tell_peer_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
+					     __u64 now)
+{
+	__u64 limited = (__u64)(limited_ticks(tp) - f->peer_limited) * config.tick_ns;
+	__u64 start = f->peer_closed;
+
+	if (now - start > limited + config.tick_ns)
+		start = now - limited;
+	tell_window(sk, f, TCP_ZERO_WINDOW_PEER, start, now);
+}
+
 /* An acknowledgement has arrived that says how much room there is. */
 static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *tp, struct tcp_flow *f,
 					__u32 ack, __u32 window)
 {
 	__u32 mss = tp->mss_cache;
-	bool more, open;
 	__u64 now;
+	bool open;
 
 	if (seq_diff(ack, tp->snd_una) < 0)
 		return; /* an old one */
@@ -114,8 +144,8 @@ static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *
 	if (open && !f->peer_closed)
 		return; /* nearly always */
 	now = bpf_ktime_get_ns();
-	more = tp->write_seq != tp->snd_nxt;
 	if (!f->peer_closed) {
+		f->peer_limited = limited_before(tp);
 		f->peer_closed = limited_since(tp, now);
 		if (!f->peer_closed && window < mss)
 			f->peer_closed = now;
@@ -123,10 +153,9 @@ static __always_inline void peer_window(struct sock *sk, struct tcp_sock___tcp *
 	}
 	if (!open && (window < mss || now - f->peer_closed < WINDOW_TOLD_NS))
 		return;
-	/* Nothing was held up unless there is something to send. */
-	if (more)
-		tell_window(sk, f, TCP_ZERO_WINDOW_PEER, f->peer_closed, now);
+	tell_peer_window(sk, tp, f, now);
 	f->peer_closed = open ? 0 : now;
+	f->peer_limited = limited_ticks(tp);
 }
 
 #endif

@@ -139,11 +139,32 @@ fn is_told_on_either_side() {
     watcher.assert_nothing_lost();
 }
 
-/// For how long the kernel says that the connection was held up by its peer's window: a count of ticks.
-fn window_limited(socket: &TcpStream) -> u64 {
-    /// `tcpi_rwnd_limited`, in microseconds: later than what there is a structure for.
-    const AT: usize = 176;
-    let mut info = [0_u8; 192];
+/// What the kernel says of a connection: `struct tcp_info`, of which libc has the beginning only.
+struct TcpInfo([u8; 232]);
+
+impl TcpInfo {
+    fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(*self.0[at..].first_chunk().unwrap())
+    }
+
+    /// `tcpi_rwnd_limited`, in nanoseconds.
+    fn window_limited(&self) -> u64 {
+        u64::from_ne_bytes(*self.0[176..].first_chunk().unwrap()) * 1_000
+    }
+
+    /// `tcpi_snd_wnd`: bytes that the peer has room for.
+    fn room(&self) -> usize {
+        self.word(228) as usize
+    }
+
+    /// `tcpi_unacked` and `tcpi_notsent_bytes`: nothing is on its way, or about to be.
+    fn is_quiet(&self) -> bool {
+        (self.word(24), self.word(144)) == (0, 0)
+    }
+}
+
+fn tcp_info(socket: &TcpStream) -> TcpInfo {
+    let mut info = [0_u8; 232];
     let mut length = info.len() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel writes no more than it is told there is room for.
     let result = unsafe {
@@ -152,7 +173,53 @@ fn window_limited(socket: &TcpStream) -> u64 {
         libc::getsockopt(socket.as_raw_fd(), level, option, to, &raw mut length)
     };
     assert_eq!((result, length as usize), (0, info.len()));
-    u64::from_ne_bytes(*info[AT..].first_chunk().unwrap()) * 1_000
+    TcpInfo(info)
+}
+
+/// For how long the kernel says that the connection was held up by its peer's window: a count of ticks.
+fn window_limited(socket: &TcpStream) -> u64 {
+    tcp_info(socket).window_limited()
+}
+
+/// The window is used up to the last bytes, and nobody has more to send: nothing is held up until somebody does.
+#[test]
+fn who_has_nothing_to_send_is_not_held_up() {
+    let (mut watcher, wire) = watched();
+    let (idle, held) = (Duration::from_millis(500), Duration::from_millis(150));
+    for family in Family::BOTH {
+        let listener = listen(&wire, family);
+        set_option(&listener, libc::SOL_SOCKET, libc::SO_RCVBUF, 65_536);
+        let mut client = connect(&wire, listener.local_addr().unwrap());
+        let (mut server, peer) = listener.accept().unwrap();
+        let mut bytes = 0;
+        let mut send = |client: &mut TcpStream, length| {
+            client.write_all(&vec![1; length]).unwrap();
+            bytes += length;
+        };
+        send(&mut client, 1);
+        eventually("no more than a bit of room", || {
+            let info = tcp_info(&client);
+            let room = info.room();
+            if info.is_quiet() && room > SEGMENT as usize / 2 {
+                send(&mut client, (room - 500).min(room));
+            }
+            (info.is_quiet() && room <= SEGMENT as usize / 2).then_some(())
+        });
+        thread::sleep(idle);
+        let sent = monotonic();
+        send(&mut client, 8_000);
+        thread::sleep(held);
+        let before = window_limited(&client);
+        let waited = elapsed_since(sent);
+        server.read_exact(&mut vec![0; bytes]).unwrap();
+        settle();
+        assert_close(before, waited, "the kernel's own count");
+        let told = rows(&mut watcher, "tcp_loss", peer);
+        let [row] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!(row.text("kind"), "zero_window_peer", "{row:?}");
+        assert_close(row.u64("duration_ns"), waited, "held up");
+    }
+    watcher.assert_nothing_lost();
 }
 
 /// Whatever the segments and buffers are: 64 KiB as on loopback, or a network's.
