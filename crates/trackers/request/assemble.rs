@@ -2,16 +2,17 @@
 //!
 //! It ends when BPF says so: the next request was read, or the connection was closed. A kept-alive
 //! connection that falls silent after an answer says nothing, so an answered request also ends when
-//! nothing more was sent for [`SILENCE_NS`].
+//! nothing more was sent for [`SILENCE_NS`], unless its thread is still at it.
 
 use std::collections::HashMap;
 
 use underspan_model::{Ledger, State};
 
+use super::answering::Answering;
 use super::http::{self, Head};
 use crate::record::{REQUEST_HEAD, request_end, request_sent_event};
 
-/// An answer that pauses longer than this between two writes is cut there.
+/// An answer whose thread waits for work this long after a write was over with that.
 pub(super) const SILENCE_NS: u64 = 1_000_000_000;
 
 /// More requests in flight than this are not followed.
@@ -157,10 +158,21 @@ impl Assembler {
     }
 
     /// Answered requests that have been silent long enough at `now`.
-    pub(super) fn silent(&mut self, now: u64) -> Vec<Finished> {
-        self.take("sent", |_, told| {
-            told.is_some_and(|told| told.answered && now.saturating_sub(told.until) >= SILENCE_NS)
+    pub(super) fn silent(&mut self, now: u64, answering: &Answering) -> Vec<Finished> {
+        self.take("sent", |asked, told| {
+            told.is_some_and(|told| {
+                told.answered
+                    && now.saturating_sub(told.until) >= SILENCE_NS
+                    && !answering.pauses(asked.id, told, now)
+            })
         })
+    }
+
+    /// All of whose answers something was sent.
+    pub(super) fn answered(&self) -> impl Iterator<Item = (&Asked, &Told)> {
+        let pending = self.pending.values();
+        pending
+            .filter_map(|(asked, told)| Some((asked, told.as_ref().filter(|told| told.answered)?)))
     }
 
     /// Requests of a process that has ended.

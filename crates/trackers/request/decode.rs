@@ -4,6 +4,7 @@ use std::mem::offset_of;
 
 use underspan_model::Ledger;
 
+use super::answering::Answering;
 use super::assemble::{Asked, Assembler, Finished, Told, phases};
 use super::path::Paths;
 use super::{address, http, open};
@@ -24,6 +25,7 @@ pub(super) const UNNAMED_NS: u64 = 500_000_000;
 pub(super) struct RequestDecoder {
     columns: Vec<String>,
     assembler: Assembler,
+    answering: Answering,
     paths: Paths,
     /// Requests that are over, and whose thread has no name yet.
     unnamed: Vec<Finished>,
@@ -34,6 +36,7 @@ impl RequestDecoder {
         RequestDecoder {
             columns,
             assembler: Assembler::default(),
+            answering: Answering::default(),
             paths: Paths::default(),
             unnamed: Vec::new(),
         }
@@ -117,6 +120,7 @@ impl Decoder for RequestDecoder {
         match kind(bytes) {
             event_kind::EVENT_REQUEST_READ => {
                 let asked = asked(bytes)?;
+                self.answering.read(asked.tid, asked.read);
                 if !self.assembler.asked(asked) {
                     context.count_lost("request", "too_many_in_flight", 1);
                 }
@@ -155,11 +159,12 @@ impl Decoder for RequestDecoder {
             self.row("requests_open", asked, told, "open", context, rows);
         });
         self.assembler = assembler;
+        self.answering.look(&self.assembler, threads, now);
     }
 
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
         self.paths.forget(now);
-        for finished in self.assembler.silent(now) {
+        for finished in self.assembler.silent(now, &self.answering) {
             self.over(finished, context, rows);
         }
         self.write_named(now, context, rows);

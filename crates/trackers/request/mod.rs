@@ -1,5 +1,6 @@
 //! What did a client wait for?
 
+mod answering;
 mod assemble;
 mod decode;
 mod http;

@@ -4,6 +4,7 @@ mod head;
 mod names;
 mod open;
 mod paths;
+mod pauses;
 mod windows;
 
 use underspan_model::{Ledger, State};
@@ -11,8 +12,8 @@ use underspan_model::{Ledger, State};
 use super::decode::UNNAMED_NS;
 use super::{RequestTracker, address};
 use crate::record::{
-    DecodeError, bytes_of, event_header, event_kind, request_end, request_head_event,
-    request_read_event, request_sent_event,
+    DecodeError, ThreadSnapshot, bytes_of, event_header, event_kind, request_end,
+    request_head_event, request_read_event, request_sent_event,
 };
 use crate::tests::support::{FakeContext, Row, decode};
 use crate::{Decoder, Rows, Tracker as _};
@@ -122,6 +123,11 @@ impl Play {
 
     fn event(mut self, bytes: &[u8]) -> Self {
         self.decoder.event(bytes, &mut self.context, &mut self.rows).unwrap();
+        self
+    }
+
+    fn ledgers(mut self, threads: &[ThreadSnapshot], now: u64) -> Self {
+        self.decoder.ledgers(threads, now, &mut self.context, &mut self.rows);
         self
     }
 

@@ -1,7 +1,6 @@
 //! Requests that have no answer yet.
 
 use super::*;
-use crate::ThreadSnapshot;
 
 const SECOND: u64 = 1_000_000_000;
 /// When the request was read, and its thread's ledger began.
@@ -35,13 +34,6 @@ fn read() -> request_read_event {
     at_read[State::Running] = 3_000;
     at_read[State::Sleep] = 2_000;
     request_read_event { born: BORN, ns: *at_read.cells(), ..read_event() }
-}
-
-impl Play {
-    fn ledgers(mut self, threads: &[ThreadSnapshot], now: u64) -> Self {
-        self.decoder.ledgers(threads, now, &mut self.context, &mut self.rows);
-        self
-    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod between;
 mod cost;
 mod ends;
 mod older;
+mod pauses;
 mod pieces;
 mod windows;
 

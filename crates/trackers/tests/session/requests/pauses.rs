@@ -1,0 +1,81 @@
+//! Answers that take long after their first byte, on connections that stay open.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use super::MS;
+use crate::python_stacks::common::{Program, interpreters};
+use crate::watcher::Watcher;
+
+/// Answers as it is asked to, and says when its last byte was sent after it had read the request, in ns.
+const SERVER: &str = r"
+import socket, time
+server = socket.create_server(('127.0.0.1', 0))
+say(server.getsockname()[1])
+connection, _ = server.accept()
+while True:
+    path = connection.recv(4096).split()
+    if not path:
+        break
+    read = time.monotonic_ns()
+    connection.sendall(b'HTTP/1.1 200 OK\r\n\r\n')
+    if path[1] == b'/pauses':
+        time.sleep(2.5)
+        connection.sendall(b'x')
+    elif path[1] == b'/computes':
+        while time.monotonic_ns() < read + 1_500_000_000:
+            pass
+        connection.sendall(b'x')
+    elif path[1] == b'/download':
+        connection.sendall(bytes(32 << 20))
+    say(time.monotonic_ns() - read)
+";
+
+const HEAD: usize = 19;
+const LARGE: usize = 32 << 20;
+
+#[test]
+fn they_last_until_their_last_byte() {
+    let python = interpreters().pop().unwrap();
+    let mut watcher = Watcher::new();
+    let mut program = Program::start(&python, SERVER);
+    let port: u16 = program.hear().parse().unwrap();
+    watcher.watch(program.pid() as u32);
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    for (path, body, longer_than) in [
+        ("/quick", 0, 0),
+        ("/pauses", 1, 2_500),
+        ("/computes", 1, 1_500),
+        ("/download", LARGE, 2_000),
+        ("/last", 0, 0),
+    ] {
+        thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+                client.write_all(request.as_bytes()).unwrap();
+                let mut answer = vec![0; HEAD + body];
+                let (first, rest) = answer.split_at_mut(HEAD + body / 2);
+                client.read_exact(first).unwrap();
+                if path == "/download" {
+                    // The server waits in the middle of one write.
+                    thread::sleep(Duration::from_secs(2));
+                }
+                client.read_exact(rest).unwrap();
+            });
+            while !client.is_finished() {
+                watcher.drain();
+                watcher.read_ledgers();
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let took: u64 = program.hear().parse().unwrap();
+        let row = watcher.row("requests", |row| row.text("path") == path);
+        let handler = row.u64("handler_ns");
+        assert!(took >= longer_than * MS, "{path}: {took}");
+        assert!(handler.abs_diff(took) <= MS.max(took / 100), "{path}: {took} ns, {row:?}");
+        assert_eq!(row.text("end"), "sent");
+    }
+    watcher.assert_nothing_lost();
+}
