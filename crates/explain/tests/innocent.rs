@@ -415,11 +415,83 @@ fn a_thread_that_had_nothing_to_run_did_not_wait_for_a_lock() {
     assert_eq!(only(&evidence).culprit.unwrap().tid, 4113);
     // Most of the time tells.
     let slow = evidence.request.clone().unwrap();
-    let briefly = sample(&slow, slow.tid, State::LockWait, 10, 140, native(&park));
+    let parked = native(&["start", "tokio::runtime::scheduler::multi_thread::park::Parker::park"]);
+    let briefly = sample(&slow, slow.tid, State::LockWait, 10, 140, parked);
     evidence.samples[0].start_time += 140 * MS;
     evidence.samples[0].duration_ns -= 140 * MS;
     evidence.samples.push(briefly);
     assert_eq!(only(&evidence).culprit.unwrap().tid, 4113);
+}
+
+/// Of Go's threads each runs many goroutines: what one did while a request went on is its own only if its stack is.
+#[test]
+fn what_a_thread_of_go_computes_is_not_the_requests_unless_its_stack_shows_it() {
+    let slow = spent(State::Running, 300);
+    let ran = |function: &'static str| native(&["runtime.goexit.abi0", function, "main.compute"]);
+    let sampled = |function| sample(&slow, slow.tid, State::Running, 0, 300, ran(function));
+    let mut evidence = Evidence { samples: vec![sampled("main.burn")], ..of(slow.clone()) };
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("Go's scheduler"), "{}", finding.text);
+    assert!(finding.advice.contains("--kind goroutine"), "{}", finding.advice);
+    evidence.samples = vec![sampled("net/http.(*conn).serve")];
+    assert_eq!(only(&evidence).relation, Relation::Caused);
+
+    // A lock without a stack of its own: others show what runs there.
+    let slow = spent(State::LockWait, 300);
+    let mut row = wait(&slow, State::LockWait, 10, 300);
+    (row.waker_tid, row.waker_thread) = (4113, String::from("service"));
+    let elsewhere = sample(&slow, 4113, State::Running, 10, 300, ran("main.burn"));
+    let evidence = Evidence { waits: vec![row], samples: vec![elsewhere], ..of(slow) };
+    blames_nobody(&evidence);
+}
+
+/// Free threads are no goroutines' threads, and a thread that several requests were read on is no event loop.
+#[test]
+fn go_has_neither_a_pool_of_threads_nor_an_event_loop() {
+    let late = request("/x", &shape(1, 0, [0, 300, 20]));
+    for shared_thread in [0, 1] {
+        let late = Request { shared_thread, ..late.clone() };
+        let stack = native(&["runtime.mcall", "runtime.park_m"]);
+        let samples = vec![sample(&late, late.tid, State::LockWait, 0, 300, stack)];
+        let free = request("/y", &shape(2, 1, [0, 0, 5]));
+        let finding = blames_nobody(&Evidence { samples, siblings: vec![free], ..of(late) });
+        assert_eq!(finding.kind, Kind::Handoff);
+        let said = format!("{} {}", finding.text, finding.advice);
+        for wrong in ["were free", "too few", "event loop", "gunicorn", "run_in_executor"] {
+            assert!(!said.contains(wrong), "{said}");
+        }
+    }
+}
+
+/// It has a connection of the pool for as long as the one before had it, and hands it on: who waited before is no
+/// reason to wait.
+#[test]
+fn who_signals_a_condition_after_waiting_for_it_itself_is_blamed_for_no_more_than_the_rest() {
+    let slow = spent(State::LockWait, 760);
+    let mut row = wait(&slow, State::LockWait, 10, 760);
+    (row.waker_tid, row.waker_thread) = (4113, String::from("worker"));
+    let mut own = wait(&slow, State::LockWait, 0, 390);
+    own.tid = 4113;
+    let mut evidence = Evidence { waits: vec![row, own], ..of(slow.clone()) };
+    let finding = blames_nobody(&evidence);
+    let told = "worker (4113) released after it had waited itself for 380.0 ms";
+    assert!(finding.text.contains(told), "{}", finding.text);
+    evidence.waits[1].duration_ns = 100 * MS;
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4113);
+    // Nearly all the time.
+    evidence.waits[1].duration_ns = 750 * MS;
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("after it had waited itself"), "{}", finding.text);
+
+    // It waited for somebody's answer, outside any request: that of the work which this one waited for.
+    let receives = python(&[
+        ("Pool._handle_results", "/usr/lib/python3.11/multiprocessing/pool.py", 579),
+        ("Connection._recv", "/usr/lib/python3.11/multiprocessing/connection.py", 395),
+    ]);
+    evidence.waits.truncate(1);
+    evidence.samples = vec![sample(&slow, 4113, State::PipeIpc, 0, 770, receives)];
+    let finding = blames_nobody(&evidence);
+    assert!(finding.text.contains("after it had waited itself"), "{}", finding.text);
 }
 
 #[test]

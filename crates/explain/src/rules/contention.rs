@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{GilWait, State, Wait};
+use underspan_model::{GilWait, State, Wait, idle};
 
 use crate::case::{
     Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, wait_row,
@@ -96,8 +96,9 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
         let (text, advice) = without_work_words(&words::duration(ns), reason);
         return Some(draft.located(case, &at).rows(rows).say(text, advice));
     }
+    let lock = Lock::of(case, case.request.tid, case.window.handler);
     let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
-    let mut turns = 0;
+    let (mut turns, mut waited_itself) = (0, BTreeMap::<u32, Suspect>::new());
     for (wait, part) in &own {
         let Some((tid, name)) = releaser(wait) else { continue };
         // Whoever got the same lock meanwhile held it for a while too: the thread that released it in
@@ -105,13 +106,19 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
         let taken = acquired_by_others(case, wait, *part);
         turns += taken.len();
         let since = taken.into_iter().max().unwrap_or(part.start);
-        releasers.entry(tid).or_default().add(name, Interval::between(since, part.end).len());
+        let since = Cover::from(Interval::between(since, part.end));
+        let passive = match lock {
+            // Whoever keeps others out does so while it waits, too.
+            Lock::Exclusive => 0,
+            _ => since.intersect(&passive(case, tid, &since)).total(),
+        };
+        releasers.entry(tid).or_default().add(name, since.total() - passive);
+        waited_itself.entry(tid).or_default().add(name, passive);
     }
     let rows = own.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
     let draft = case.draft(Kind::LockWait, &[(State::LockWait.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let waited = words::duration(ns);
-    let lock = Lock::of(case, case.request.tid, case.window.handler);
     let advice = lock.advice();
     let queue = queue_for(case, &own);
     let draft = if turns > 0 && queue >= CONVOY { draft.pattern("convoy") } else { draft };
@@ -151,6 +158,17 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             );
             draft.say(text, advice)
         }
+        None if let Some((tid, other)) = waited_itself.iter().max_by_key(|(_, other)| other.ns)
+            && other.ns > 0 =>
+        {
+            let text = format!(
+                "Waited {waited} for {}, which thread {} ({tid}) released after it had waited itself for {}",
+                lock.words(),
+                other.name,
+                words::duration(other.ns),
+            );
+            draft.say(text, format!("Look at what that thread waited for: the critical path has it. {advice}"))
+        }
         None if case.request.end == "open" => draft.say(
             format!("Has waited {waited} for {}; nobody has released it yet", lock.words()),
             advice,
@@ -169,6 +187,17 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             advice,
         ),
     })
+}
+
+/// When a thread that signals in the end does nothing for it: it waits for a lock or a condition itself, or for
+/// something to do.
+fn passive(case: &Case<'_>, tid: u32, during: &Cover) -> Cover {
+    let locks = case.waits.iter().filter(|w| w.tid == tid && w.state == State::LockWait);
+    let serves = case.serving(tid, during).is_some();
+    let own = case.samples.iter().filter(|s| s.tid == tid);
+    let idle = own.filter(|s| idle(&s.stack.frames, s.state, serves).is_some());
+    let idle = idle.map(|s| Interval::new(s.start_time, s.duration_ns));
+    locks.map(|wait| blocked(wait)).chain(idle).collect()
 }
 
 /// This many threads beside the request's in the queue for one lock make a convoy.

@@ -4,6 +4,7 @@ mod claims;
 mod contention;
 mod cpu;
 mod gc;
+mod go;
 mod io;
 mod late;
 mod listener;
@@ -29,6 +30,10 @@ use crate::rules::claims::Claims;
 /// All findings, longest first.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let is_go = go::is_go(case);
+    if is_go && case.request.shared_thread != 0 {
+        return go::queues(case, &Cover::default());
+    }
     if case.request.shared_thread != 0 {
         findings.extend(loop_lag::find(case));
         findings.extend(loop_lag::in_handler(case));
@@ -39,7 +44,9 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     // explain of the queues is no longer the queues' to explain.
     let (collections, explained) = gc::siblings(case);
     findings.extend(collections);
-    if let Some(lag) = loop_lag::before_its_turn(case, &explained) {
+    if is_go {
+        findings.extend(go::queues(case, &explained));
+    } else if let Some(lag) = loop_lag::before_its_turn(case, &explained) {
         findings.push(lag);
     } else {
         findings.extend(queue::accept_queue(case, &explained));
@@ -54,6 +61,9 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     findings.extend(stalls::find(case, &mut claims));
     findings.extend(unpooled::find(case, &mut claims));
     findings.extend(io::find(case, &claims));
+    if is_go {
+        findings = findings.into_iter().map(|finding| go::doubted(case, finding)).collect();
+    }
     for finding in &mut findings {
         finding.place = own_place(case, finding);
     }
