@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use underspan_model::{GilWait, State, Wait, idle};
 
 use crate::case::{
-    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, wait_row,
+    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, route, wait_row,
     without_work_words,
 };
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
@@ -99,14 +99,19 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let lock = Lock::of(case, case.request.tid, case.window.handler);
     let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
     let (mut turns, mut waited_itself) = (0, BTreeMap::<u32, Suspect>::new());
+    let mut routes = BTreeSet::new();
     for (wait, part) in &own {
         let Some((tid, name)) = releaser(wait) else { continue };
         // Whoever got the same lock meanwhile held it for a while too: the thread that released it in
         // the end is only to blame since then.
         let taken = acquired_by_others(case, wait, *part);
         turns += taken.len();
-        let since = taken.into_iter().max().unwrap_or(part.start);
+        let since = taken.last().map_or(part.start, |other| blocked(other).end);
+        if lock == Lock::Exclusive {
+            in_turn(case, &taken, *part, &mut releasers, &mut routes);
+        }
         let since = Cover::from(Interval::between(since, part.end));
+        routes.extend(case.serving(tid, &since).map(route));
         let passive = match lock {
             // Whoever keeps others out does so while it waits, too.
             Lock::Exclusive => 0,
@@ -142,7 +147,13 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
             draft.relation(Relation::Coincided).culprit(Some(culprit)).say(text, advice)
         }
         Some(culprit) => {
-            let by = format!("{}{}", named(&culprit), doing_words(&culprit));
+            let mut by = format!("{}{}", named(&culprit), doing_words(&culprit));
+            if culprit.tid == 0 {
+                by += " in turn";
+                if let (Some(route), 1) = (routes.first(), routes.len()) {
+                    by += &format!(", serving {route}");
+                }
+            }
             let text = match lock {
                 Lock::Exclusive => format!("Waited {waited} for a lock held by {by}"),
                 _ => format!("Waited {waited} for {} that {by} released", lock.words()),
@@ -223,11 +234,42 @@ fn releaser(wait: &Wait) -> Option<(u32, &str)> {
     (wait.waker_tid != 0).then_some((wait.waker_tid, wait.waker_thread.as_str()))
 }
 
-/// When, during a wait, another thread's wait for the same futex ended.
-fn acquired_by_others(case: &Case<'_>, wait: &Wait, part: Interval) -> Vec<u64> {
+/// A lock that keeps others out was each one's from when it got it until the next one did, and before that the
+/// one's who released it to the first. The last of them is another one's business.
+fn in_turn(
+    case: &Case<'_>,
+    taken: &[&Wait],
+    part: Interval,
+    holders: &mut BTreeMap<u32, Suspect>,
+    routes: &mut BTreeSet<String>,
+) {
+    let mut held = |(tid, name): (u32, &str), from: u64, until: u64| {
+        let during = Interval::between(from, until);
+        holders.entry(tid).or_default().add(name, during.len());
+        routes.extend(case.serving(tid, &Cover::from(during)).map(route));
+    };
+    if let Some(first) = taken.first()
+        && let Some(before) = releaser(first)
+    {
+        held(before, part.start, blocked(first).end);
+    }
+    for pair in taken.windows(2) {
+        let [one, next] = [pair[0], pair[1]];
+        // Unless somebody who had not to wait came in between.
+        if releaser(next).is_some_and(|(tid, _)| tid == one.tid) {
+            held((one.tid, &one.thread), blocked(one).end, blocked(next).end);
+        }
+    }
+}
+
+/// Other threads' waits for the same futex that ended during a wait, in the order in which they did.
+fn acquired_by_others<'a>(case: &Case<'a>, wait: &Wait, part: Interval) -> Vec<&'a Wait> {
     let same = |other: &&&Wait| {
         other.tid != wait.tid && other.futex_addr == wait.futex_addr && wait.futex_addr != 0
     };
     let locks = case.waits.iter().filter(|other| other.state == State::LockWait);
-    locks.filter(same).map(|other| blocked(other).end).filter(|end| part.contains(*end)).collect()
+    let ended = locks.filter(same).filter(|other| part.contains(blocked(other).end));
+    let mut ended: Vec<_> = ended.copied().collect();
+    ended.sort_by_key(|other| blocked(other).end);
+    ended
 }

@@ -66,6 +66,38 @@ fn who_signals_a_condition_held_nothing() {
     assert!(text.contains("a lock or condition that") && !text.contains("held"), "{text}");
 }
 
+/// Each had it until the next one got it, and all of that is known.
+#[test]
+fn who_had_a_lock_in_turn_is_named_together() {
+    let mut evidence = held_lock();
+    let request = evidence.request.clone().unwrap();
+    let (first, second) = (4112, 4114);
+    // 4111 had it until 60 ms, 4112 until 120, 4114 until it was released to the request.
+    for (tid, ms, before) in [(first, 60, 4111), (second, 120, first)] {
+        let mut other = wait(&request, State::LockWait, 5, ms);
+        (other.tid, other.thread) = (tid, format!("worker-{tid}"));
+        (other.waker_tid, other.waker_thread) = (before, format!("worker-{before}"));
+        other.futex_addr = evidence.waits[0].futex_addr;
+        evidence.waits.push(other);
+    }
+    (evidence.waits[0].waker_tid, evidence.waits[0].waker_thread) =
+        (second, String::from("worker-4114"));
+    (evidence.waits[0].holder_tid, evidence.waits[0].holder_thread) = (0, String::new());
+    let lock = only(&evidence);
+    assert_eq!(lock.relation, Relation::Caused, "{}", lock.text);
+    let told = "for a lock held by 3 threads (worker-4114, worker-4112, worker-4111) in turn";
+    assert!(lock.text.contains(told), "{}", lock.text);
+    assert_eq!(lock.culprit.unwrap().ns, 180 * MS);
+    // Somebody else came in between.
+    evidence.waits[2].waker_tid = 4115;
+    assert_eq!(only(&evidence).relation, Relation::Unknown);
+    evidence.waits[2].waker_tid = first;
+    assert_eq!(only(&evidence).relation, Relation::Caused);
+    // A condition is nobody's in between.
+    evidence.samples.clear();
+    assert_eq!(only(&evidence).relation, Relation::Unknown);
+}
+
 #[test]
 fn a_holder_that_was_mostly_nowhere_gets_no_line() {
     let mut evidence = held_lock();
