@@ -241,8 +241,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     };
     let text = format!(
         "No thread was free to read the request for {waited}: {} in its process {} busy {:.0} % of \
-         that time ({}). {} ahead of it. {:.1} requests arrived per second; {} at {} each can \
-         serve {:.1}",
+         that time ({}). {} ahead of it. {}{} at {} each can serve {:.1} a second",
         all_of(threads),
         if threads == 1 { "was" } else { "were" },
         pool.busy_fraction() * 100.0,
@@ -251,7 +250,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             1 => String::from("1 request was"),
             n => format!("{n} requests were"),
         },
-        pool.arrivals_per_second,
+        pool.arrivals(),
         words::count(threads, "thread"),
         words::duration(pool.mean_handler_ns),
         pool.served_per_second(),
