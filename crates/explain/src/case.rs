@@ -380,6 +380,19 @@ pub(crate) fn ready(wait: &Wait) -> Interval {
     }
 }
 
+/// Whether the thread was stopped or frozen. Of the waits that are `other` only those are in no system
+/// call, and those of io_uring's own threads.
+pub(crate) fn stopped(wait: &Wait) -> bool {
+    wait.state == State::Other && wait.syscall == -1 && !wait.thread.starts_with("iou-")
+}
+
+/// How that is told. Who did it is not recorded.
+pub(crate) const STOPPED: &str =
+    "stopped or frozen (by a signal such as SIGSTOP, a debugger or a freezer)";
+
+pub(crate) const WHO_STOPS: &str = "Look for what stops this process: job control or `kill -STOP`, a debugger \
+    or tracer (gdb, strace), a freezer (of a cgroup, or of the whole machine as it is suspended)";
+
 /// Rows with what of each lies in the window; those outside are left out.
 pub(crate) fn clipped<T>(
     rows: impl Iterator<Item = (T, Interval)>,

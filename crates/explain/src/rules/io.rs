@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use underspan_model::{State, Wait};
 
-use crate::case::{Case, Draft, proven, route, wait_row, without_work_words};
+use crate::case::{
+    Case, Draft, STOPPED, WHO_STOPS, proven, route, stopped, wait_row, without_work_words,
+};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::rules::claims::Claims;
@@ -44,6 +46,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
     let draft = case.draft(kind, &[(state.name(), ns)]).located(case, &at).rows(rows);
     let waited = words::duration(ns);
+    let held: Cover = waits.iter().filter(|(w, _)| stopped(w)).map(|(_, part)| *part).collect();
+    if proven(held.total(), ns) {
+        return Some(draft.say(format!("Its thread was {STOPPED} for {waited}"), WHO_STOPS));
+    }
     let (by_itself, what, advice) = describe(kind);
     let within = Cover::from(case.window.handler);
     let without_work = case.without_work(&within, state).filter(|_| kind == Kind::PollWait);

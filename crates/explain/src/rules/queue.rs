@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use underspan_model::{Class, Request, State, Wait};
 
-use crate::case::{Case, Suspect, doing_words, named, proven, request_row, route, wait_row};
+use crate::case::{
+    Case, Suspect, WHO_STOPS, doing_words, named, proven, request_row, route, stopped, wait_row,
+};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
 use crate::rules::cpu::MORE_CPUS;
@@ -99,7 +101,11 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let culprit = case.blame(&late.holders, ns, &at);
         let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
-        let advice = if late.lacked_cpu() { MORE_CPUS } else { KEEP_FREE };
+        let advice = match (late.lacked_cpu(), late.was_stopped()) {
+            (true, _) => MORE_CPUS,
+            (_, true) => WHO_STOPS,
+            _ => KEEP_FREE,
+        };
         let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
         let text = format!("Nobody accepted the connection for {waited}: {doing}");
         return Some(draft.say(text, advice));
@@ -113,12 +119,12 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             format!("The connection waited {waited} to be accepted; nothing recorded shows why")
         }
     };
-    Some(draft.rows(late.rows).say(
-        text,
-        "Look at how many processes accept on this address (gunicorn: --workers) and whether the \
-         listen backlog overflows (nstat TcpExtListenOverflows)",
-    ))
+    let advice = if late.was_stopped() { WHO_STOPS } else { MORE_ACCEPT };
+    Some(draft.rows(late.rows).say(text, advice))
 }
+
+const MORE_ACCEPT: &str = "Look at how many processes accept on this address (gunicorn: --workers) and \
+    whether the listen backlog overflows (nstat TcpExtListenOverflows)";
 
 const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
     ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
@@ -161,8 +167,10 @@ fn blocked<'a>(
     phase: Interval,
     at: &Cover,
 ) -> Option<(State, Vec<(&'a Wait, Interval)>)> {
-    // Polling is what an acceptor does when it is free: that blames nobody.
-    let waits = case.waits_of(tid, phase, |state| state != State::PollWait);
+    // Polling is what an acceptor does when it is free: that blames nobody. Nor is a thread to blame
+    // for that it was stopped.
+    let mut waits = case.waits_of(tid, phase, |state| state != State::PollWait);
+    waits.retain(|(wait, _)| !stopped(wait));
     let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();
     states.into_iter().find_map(|state| {
         let rows: Vec<_> = waits.iter().filter(|(w, _)| w.state == state).copied().collect();
@@ -195,6 +203,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
             let advice = match (late.lacked_cpu, late.holders.is_empty()) {
                 (true, _) => MORE_CPUS,
+                (false, true) if late.was_stopped => WHO_STOPS,
                 (false, true) => KEEP_FREE,
                 (false, false) => MOVE_WORK,
             };
@@ -319,6 +328,7 @@ fn is_same_connection(one: &Request, other: &Request) -> bool {
 struct HandedOn {
     shown: u64,
     lacked_cpu: bool,
+    was_stopped: bool,
     holders: BTreeMap<u32, Suspect>,
     rows: Vec<(u64, RowRef)>,
 }
@@ -341,7 +351,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     let words: Vec<_> = words.into_iter().flatten().collect();
     let longest =
         if dispatcher.shown.total() > reader.shown.total() { &dispatcher } else { &reader };
-    let lacked_cpu = longest.lacked_cpu();
+    let (lacked_cpu, was_stopped) = (longest.lacked_cpu(), longest.was_stopped());
     let shown = dispatcher.shown.total() + reader.shown.total();
     let mut holders = dispatcher.holders;
     for (tid, suspect) in reader.holders {
@@ -349,7 +359,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     }
     let rows = dispatcher.rows.into_iter().chain(reader.rows).collect();
     let words = (!words.is_empty()).then(|| words.join("; "));
-    (HandedOn { shown, lacked_cpu, holders, rows }, words)
+    (HandedOn { shown, lacked_cpu, was_stopped, holders, rows }, words)
 }
 
 /// Every thread that serves requests waited for one and the same thing: more threads would too.

@@ -1,8 +1,9 @@
 //! Words that must hold for every program and every host, whatever is not recorded of them.
 
-use underspan_explain::Kind;
+use underspan_explain::{Evidence, Kind, Relation};
 use underspan_model::State;
 
+use crate::common::*;
 use crate::{handler, of, only};
 
 #[test]
@@ -12,5 +13,50 @@ fn of_cpus_only_those_that_it_may_use_were_not_free() {
     assert!(runnable.text.contains("no CPU that it may use was free"), "{}", runnable.text);
     for pin in ["taskset", "cpuset.cpus"] {
         assert!(runnable.advice.contains(pin), "{}", runnable.advice);
+    }
+}
+
+const STOPPED: &str = "stopped or frozen (by a signal such as SIGSTOP, a debugger or a freezer)";
+
+/// The ledger has no call in progress only for who was stopped, and for io_uring's own threads.
+#[test]
+fn a_thread_that_was_stopped_did_not_block() {
+    let slow = handler(&[(State::Other, 400)]);
+    let told = |syscall, thread: &str| {
+        let mut row = wait(&slow, State::Other, 10, 400);
+        (row.syscall, row.thread) = (syscall, thread.to_owned());
+        only(&Evidence { waits: vec![row], ..of(slow.clone()) })
+    };
+    let stopped = told(-1, "worker");
+    assert_eq!((stopped.kind, stopped.relation), (Kind::Other, Relation::Unknown));
+    assert_eq!(stopped.text, format!("Its thread was {STOPPED} for 400.0 ms"));
+    assert!(stopped.advice.contains("kill -STOP"), "{}", stopped.advice);
+    for other in [told(318, "worker"), told(-1, "iou-wrk-4100")] {
+        assert!(other.text.contains("a reason that is not known"), "{}", other.text);
+    }
+}
+
+#[test]
+fn a_server_that_was_stopped_needs_no_more_processes() {
+    let shape = |accept_queue, handoff| Shape {
+        id: 1,
+        worker: 0,
+        at_ms: 100,
+        accept_queue,
+        handoff,
+        handler: 5,
+        cells: &[],
+    };
+    let waited = [(100, 0, "accepts"), (0, 100, "took it up")];
+    for (accept_queue, handoff, role) in waited {
+        let mut slow = request("/x", &shape(accept_queue, handoff));
+        slow.accept_tid = slow.tid;
+        let row = wait(&slow, State::Other, 1, 98);
+        let queue = only(&Evidence { waits: vec![row], ..of(slow) });
+        assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None));
+        let told = format!("which {role}, was {STOPPED} for 98.0 ms");
+        assert!(queue.text.contains(&told), "{}", queue.text);
+        assert!(queue.advice.contains("kill -STOP"), "{}", queue.advice);
+        assert!(!queue.advice.contains("processes that accept"), "{}", queue.advice);
     }
 }
