@@ -1,6 +1,7 @@
 //! What the handler waited for outside its process: peers, storage, time, children.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use underspan_model::{State, Wait};
 
@@ -57,7 +58,12 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     Some(match (peer, without_work) {
         (Some((peer, waits)), _) => {
             let client = peer == case.request.peer;
-            let who = if client { "the client" } else { "the peer" };
+            let resolver = !client && is_resolver(&peer);
+            let who = match (client, resolver) {
+                (true, _) => "the client",
+                (_, true) => "the resolver",
+                _ => "the peer",
+            };
             let count = words::count(waits, "wait");
             let sockets: Vec<_> =
                 case.sockets.keys().filter(|ends| ends.1 == peer).copied().collect();
@@ -67,7 +73,11 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
                 return Some(followed(draft, (what, &waited, &count), &peer, served, ns));
             }
             let text = format!("{what} {waited} ({count}): {who} {peer} {}", slow(kind, client));
-            let advice = if client { CLIENT } else { advice };
+            let advice = match (client, resolver) {
+                (true, _) => CLIENT,
+                (_, true) => RESOLVER,
+                _ => advice,
+            };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
@@ -98,6 +108,15 @@ const fn slow(kind: Kind, client: bool) -> &'static str {
 
 const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
     so that a worker thread is not held by a slow client";
+
+const RESOLVER: &str = "A name is resolved there, and its answer is late or lost: keep answers in a cache (nscd, \
+    dnsmasq, systemd-resolved), have fewer search domains and a shorter `options timeout` in \
+    /etc/resolv.conf, or look at that resolver";
+
+/// Whether it answers what a name stands for: DNS has this port to itself.
+fn is_resolver(peer: &str) -> bool {
+    peer.parse::<SocketAddr>().is_ok_and(|peer| peer.port() == 53)
+}
 
 /// Whether the state needs no culprit, what happened, and what would help.
 fn describe(kind: Kind) -> (bool, &'static str, &'static str) {

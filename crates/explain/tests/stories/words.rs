@@ -60,3 +60,29 @@ fn a_server_that_was_stopped_needs_no_more_processes() {
         assert!(!queue.advice.contains("processes that accept"), "{}", queue.advice);
     }
 }
+
+#[test]
+fn a_resolver_is_no_database() {
+    for state in [State::NetRead, State::PollWait] {
+        for (peer, resolver) in [
+            ("10.0.0.2:53", true),
+            ("[fd00::2]:53", true),
+            ("10.0.0.2:5353", false),
+            ("10.0.0.2:5432", false),
+        ] {
+            let slow = handler(&[(state, 400)]);
+            let mut row = wait(&slow, state, 10, 400);
+            row.peer = peer.to_owned();
+            let late = only(&Evidence { waits: vec![row], ..of(slow) });
+            assert_eq!(
+                late.advice.contains("options timeout"),
+                resolver,
+                "{peer}: {}",
+                late.advice
+            );
+            assert_eq!(late.text.contains("the resolver"), resolver, "{}", late.text);
+            assert!(!(resolver && late.advice.contains("database")), "{}", late.advice);
+            assert_eq!(late.culprit.unwrap().peer, peer);
+        }
+    }
+}
