@@ -1,8 +1,9 @@
 //! Words that must hold for every program and every host, whatever is not recorded of them.
 
-use underspan_explain::{Evidence, Kind, Relation};
+use underspan_explain::{Evidence, Kind, Relation, explain};
 use underspan_model::State;
 
+use crate::common::network::busy_host;
 use crate::common::*;
 use crate::{handler, of, only};
 
@@ -85,4 +86,12 @@ fn a_resolver_is_no_database() {
             assert_eq!(late.culprit.unwrap().peer, peer);
         }
     }
+}
+
+#[test]
+fn of_one_there_is_no_plural() {
+    let mut evidence = busy_host();
+    evidence.counters[0].delta = 1;
+    let meanwhile = explain(&evidence).unwrap().meanwhile;
+    assert!(meanwhile.iter().any(|it| it.text.contains(": 1 time in ")), "{meanwhile:#?}");
 }
