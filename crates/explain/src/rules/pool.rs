@@ -230,7 +230,7 @@ impl<'a> Pool<'a> {
         if top.is_empty() { String::from("in states not recorded") } else { top.join(", ") }
     }
 
-    pub(super) fn advice(&self) -> String {
+    pub(super) fn advice(&self, case: &Case<'_>) -> String {
         let threads = self.threads();
         let needed = self.at_once.max(threads + 1);
         let states = self.states();
@@ -250,9 +250,18 @@ impl<'a> Pool<'a> {
         let advice = format!(
             "Had each been read when it came, {needed} requests would have been handled at once, and {serving}: "
         );
-        let raise =
-            format!("raise the worker threads to about {needed} (gunicorn: --threads {needed})");
-        if mostly(&on_cpu) {
+        let no_python = case.is_no_python();
+        let option = match no_python {
+            true => String::new(),
+            false => format!(" (gunicorn: --threads {needed})"),
+        };
+        let raise = format!("raise the worker threads to about {needed}{option}");
+        if mostly(&on_cpu) && no_python {
+            // Elsewhere threads compute side by side.
+            advice
+                + "they mostly compute or wait for a CPU, so more threads help only as far as CPUs are \
+                   free; else more CPUs, or handlers that compute less"
+        } else if mostly(&on_cpu) {
             advice
                 + "they mostly compute or wait for the interpreter, so more processes help, not \
                    more threads (gunicorn: --workers)"

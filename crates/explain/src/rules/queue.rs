@@ -22,7 +22,7 @@ use crate::words;
 pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let finding = nobody_accepted(case, explained)?;
     Some(match listener::own(case) {
-        Some(full) => full.add_to(finding),
+        Some(full) => full.add_to(case, finding),
         None => finding,
     })
 }
@@ -65,13 +65,15 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let of_loop =
             of_loop.map(|s| at.within(Interval::new(s.start_time, s.duration_ns)).total());
         if of_loop.max().is_some_and(|stalled| proven(stalled, ns)) {
-            return Some(draft.say(text, loop_lag::LONG));
+            return Some(draft.say(text, loop_lag::long(case)));
         }
-        return Some(draft.say(
-            text,
+        let advice = if case.is_no_python() {
+            "More processes that accept, or other threads that serve what this one accepts"
+        } else {
             "More processes that accept (gunicorn: --workers), or a worker class with threads \
-             (--worker-class gthread --threads N)",
-        ));
+             (--worker-class gthread --threads N)"
+        };
+        return Some(draft.say(text, advice));
     }
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
         let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
@@ -93,7 +95,10 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let draft = draft.relation(relation).culprit(culprit).rows(rows);
-        let advice = if state.class() == Class::CpuWait { MORE_CPUS } else { KEEP_FREE };
+        let advice = match state.class() {
+            Class::CpuWait => String::from(MORE_CPUS),
+            _ => keep_free(case),
+        };
         return Some(draft.say(text, advice));
     }
     let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
@@ -102,9 +107,9 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let advice = match (late.lacked_cpu(), late.was_stopped()) {
-            (true, _) => MORE_CPUS,
-            (_, true) => WHO_STOPS,
-            _ => KEEP_FREE,
+            (true, _) => String::from(MORE_CPUS),
+            (_, true) => String::from(WHO_STOPS),
+            _ => keep_free(case),
         };
         let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
         let text = format!("Nobody accepted the connection for {waited}: {doing}");
@@ -119,18 +124,32 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             format!("The connection waited {waited} to be accepted; nothing recorded shows why")
         }
     };
-    let advice = if late.was_stopped() { WHO_STOPS } else { MORE_ACCEPT };
+    let advice = match late.was_stopped() {
+        true => String::from(WHO_STOPS),
+        false => format!(
+            "Look at how many processes accept on this address{} and whether the listen backlog \
+             overflows (nstat TcpExtListenOverflows)",
+            case.if_python(WORKERS)
+        ),
+    };
     Some(draft.rows(late.rows).say(text, advice))
 }
 
-const MORE_ACCEPT: &str = "Look at how many processes accept on this address (gunicorn: --workers) and \
-    whether the listen backlog overflows (nstat TcpExtListenOverflows)";
+/// How many processes a server in Python has.
+const WORKERS: &str = " (gunicorn: --workers)";
 
 const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
     ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
 
-const KEEP_FREE: &str = "Keep the accepting thread free: nothing heavy in its process's other threads, or \
-    more processes that accept (gunicorn: --workers)";
+fn keep_free(case: &Case<'_>) -> String {
+    // Other threads are in its way by the interpreter only.
+    let nothing = match case.is_no_python() {
+        true => "nothing but accepting on it",
+        false => "nothing heavy in its process's other threads",
+    };
+    let workers = case.if_python(WORKERS);
+    format!("Keep the accepting thread free: {nothing}, or more processes that accept{workers}")
+}
 
 /// Who had what an accepting thread waited for.
 fn holders(
@@ -202,10 +221,10 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             let culprit = case.blame(&late.holders, ns, &at);
             let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
             let advice = match (late.lacked_cpu, late.holders.is_empty()) {
-                (true, _) => MORE_CPUS,
-                (false, true) if late.was_stopped => WHO_STOPS,
-                (false, true) => KEEP_FREE,
-                (false, false) => MOVE_WORK,
+                (true, _) => String::from(MORE_CPUS),
+                (false, true) if late.was_stopped => String::from(WHO_STOPS),
+                (false, true) => keep_free(case),
+                (false, false) => String::from(MOVE_WORK),
             };
             let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
             return Some(
@@ -264,7 +283,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         words::duration(pool.mean_handler_ns),
         pool.served_per_second(),
     );
-    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice(case)))
 }
 
 fn all_of(threads: usize) -> String {
