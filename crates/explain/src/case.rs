@@ -132,8 +132,8 @@ impl<'a> Case<'a> {
         waits.chain(gil).collect()
     }
 
-    /// Whether its process is certainly no Python: nothing shows an interpreter, and a stack that is whole, or
-    /// another runtime's, would have.
+    /// Whether its process is certainly no Python: nothing shows an interpreter, and a stack
+    /// that is whole, or another runtime's, would have.
     pub(crate) fn is_no_python(&self) -> bool {
         let request = self.request;
         let interpreter = self.evidence.process.as_ref().is_some_and(|p| !p.python.is_empty())
@@ -420,8 +420,8 @@ pub(crate) fn ready(wait: &Wait) -> Interval {
     }
 }
 
-/// Whether the thread was stopped or frozen. Of the waits that are `other` only those are in no system
-/// call, and those of io_uring's own threads.
+/// Whether the thread was stopped or frozen. Of the waits that are `other` only those are in no
+/// system call, and those of io_uring's own threads.
 pub(crate) fn stopped(wait: &Wait) -> bool {
     wait.state == State::Other && wait.syscall == -1 && !wait.thread.starts_with("iou-")
 }
@@ -430,8 +430,9 @@ pub(crate) fn stopped(wait: &Wait) -> bool {
 pub(crate) const STOPPED: &str =
     "stopped or frozen (by a signal such as SIGSTOP, a debugger or a freezer)";
 
-pub(crate) const WHO_STOPS: &str = "Look for what stops this process: job control or `kill -STOP`, a debugger \
-    or tracer (gdb, strace), a freezer (of a cgroup, or of the whole machine as it is suspended)";
+pub(crate) const WHO_STOPS: &str = "Look for what stops this process: job control or `kill -STOP`, \
+    a debugger or tracer (gdb, strace), a freezer (of a cgroup, or of the whole machine as it is \
+    suspended)";
 
 /// Rows with what of each lies in the window; those outside are left out.
 pub(crate) fn clipped<T>(

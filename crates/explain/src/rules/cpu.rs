@@ -15,8 +15,9 @@ const SLICE_NS: u64 = 4_000_000;
 
 /// Which CPUs it may use is not recorded: others may have been idle.
 pub(super) const MORE_CPUS: &str = "Give the machine more CPUs or less work: fewer worker processes and \
-    threads than the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight). If \
-    other CPUs were idle, look at what it is pinned to (taskset, cpuset.cpus of its cgroup)";
+    threads than the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, \
+    cpu.weight). If other CPUs were idle, look at what it is pinned to (taskset, \
+    cpuset.cpus of its cgroup)";
 
 pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
     [running(case), run_queue(case), throttled(case)].into_iter().flatten().collect()

@@ -109,9 +109,9 @@ const fn slow(kind: Kind, client: bool) -> &'static str {
 const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
     so that a worker thread is not held by a slow client";
 
-const RESOLVER: &str = "A name is resolved there, and its answer is late or lost: keep answers in a cache (nscd, \
-    dnsmasq, systemd-resolved), have fewer search domains and a shorter `options timeout` in \
-    /etc/resolv.conf, or look at that resolver";
+const RESOLVER: &str = "A name is resolved there, and its answer is late or lost: keep answers in \
+    a cache (nscd, dnsmasq, systemd-resolved), have fewer search domains and a shorter \
+    `options timeout` in /etc/resolv.conf, or look at that resolver";
 
 /// Whether it answers what a name stands for: DNS has this port to itself.
 fn is_resolver(peer: &str) -> bool {

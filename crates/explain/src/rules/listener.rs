@@ -16,8 +16,8 @@ pub(super) const ADVICE: &str = "Accept faster: more worker processes or threads
     listen()) and net.core.somaxconn, which caps it";
 
 /// The same of a process that is no Python.
-const ANY: &str = "Accept faster: more processes or threads that accept. A longer queue helps against bursts \
-    only: raise the backlog (listen()) and net.core.somaxconn, which caps it";
+const ANY: &str = "Accept faster: more processes or threads that accept. A longer queue helps \
+    against bursts only: raise the backlog (listen()) and net.core.somaxconn, which caps it";
 
 /// A full queue at the other end of a connection.
 pub(super) struct Full {

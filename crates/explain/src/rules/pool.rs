@@ -259,8 +259,8 @@ impl<'a> Pool<'a> {
         if mostly(&on_cpu) && no_python {
             // Elsewhere threads compute side by side.
             advice
-                + "they mostly compute or wait for a CPU, so more threads help only as far as CPUs are \
-                   free; else more CPUs, or handlers that compute less"
+                + "they mostly compute or wait for a CPU, so more threads help only as far as CPUs \
+                   are free; else more CPUs, or handlers that compute less"
         } else if mostly(&on_cpu) {
             advice
                 + "they mostly compute or wait for the interpreter, so more processes help, not \
@@ -269,8 +269,8 @@ impl<'a> Pool<'a> {
             // Not every futex is a lock: Java sleeps on one, and waits for a connection of a pool.
             advice
                 + &raise
-                + " unless they all wait for one thing (a lock, a connection pool), which `underspan explain` \
-                   of one of them tells"
+                + " unless they all wait for one thing (a lock, a connection pool), which \
+                   `underspan explain` of one of them tells"
         } else {
             advice + &raise + ", or make the handler shorter"
         }

@@ -186,8 +186,8 @@ fn blocked<'a>(
     phase: Interval,
     at: &Cover,
 ) -> Option<(State, Vec<(&'a Wait, Interval)>)> {
-    // Polling is what an acceptor does when it is free: that blames nobody. Nor is a thread to blame
-    // for that it was stopped.
+    // Polling is what an acceptor does when it is free: that blames nobody. Nor is it to blame for
+    // having been stopped.
     let mut waits = case.waits_of(tid, phase, |state| state != State::PollWait);
     waits.retain(|(wait, _)| !stopped(wait));
     let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();

@@ -82,7 +82,7 @@ fn a_pool_that_is_stuck_on_one_peer_needs_no_more_threads() {
     assert_eq!(only(&evidence).pattern, "", "one thread was not");
 }
 
-/// Java sleeps and waits for a pool's connection on futexes too: no lock that one more would wait for.
+/// Java sleeps and waits for a pool's connection on futexes too: one more need not wait there.
 #[test]
 fn a_pool_that_waits_on_futexes_may_need_threads() {
     let mut evidence = queue();
@@ -91,8 +91,8 @@ fn a_pool_that_waits_on_futexes_may_need_threads() {
         sibling.ledger[State::NetRead] = 0;
     }
     let findings = findings(&evidence);
-    let told = "raise the worker threads to about 63 (gunicorn: --threads 63) unless they all wait for one \
-                thing (a lock, a connection pool)";
+    let told = "raise the worker threads to about 63 (gunicorn: --threads 63) unless they all wait \
+                for one thing (a lock, a connection pool)";
     assert!(findings[0].advice.contains(told), "{}", findings[0].advice);
     assert!(!findings[0].advice.contains("more threads would wait"), "{}", findings[0].advice);
 }

@@ -75,7 +75,7 @@ pub(super) const LOOPS: &[(Name, &str)] = &[
 
 const LIBUV: &str = "uv__io_poll";
 
-/// Who runs it once more, within the loop's own work: Node does, until a synchronous child process ends.
+/// Who runs it once more, within its own work: Node does, until a synchronous child process ends.
 const NESTED: [Name; 2] = [Holds("SyncProcessRunner"), Holds("spawnSync")];
 
 pub(super) const GO: &str = "a thread of Go's scheduler without a goroutine to run";
