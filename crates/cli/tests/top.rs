@@ -124,7 +124,7 @@ impl Drop for OnTerminal {
 fn on_a_terminal_it_shows_looks_into_a_thread_and_gives_the_terminal_back() {
     let sleeper = Sleeper::new();
     let mut shown = OnTerminal::new(&["--pid", &sleeper.pid(), "--interval", "200ms"]);
-    shown.wait_for("1 processes, 1 threads");
+    shown.wait_for("1 process, 1 thread");
     shown.press("?");
     shown.wait_for("any key closes this");
     shown.press("x");
@@ -150,7 +150,7 @@ fn for_a_script_it_prints_intervals_that_add_up() {
     let arguments = ["--pid", &sleeper.pid(), "--batch", "2", "--interval", "300ms"];
     let text = top(&arguments).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    assert_eq!(text.matches("1 processes, 1 threads, 0 requests in flight").count(), 2, "{text}");
+    assert_eq!(text.matches("1 process, 1 thread, 0 requests in flight").count(), 2, "{text}");
     assert!(text.contains("sleep 100%"), "{text}");
 
     let json = top(&arguments).arg("--json").output().unwrap();

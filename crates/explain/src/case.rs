@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use underspan_model::{
-    GcPause, GilWait, Idle, LoopStall, Request, Sample, State, TcpAccept, TcpConnect, TcpListener,
-    TcpLoss, Wait, idle,
+    Frame, FrameKind, GcPause, GilWait, Idle, LoopStall, Request, Sample, State, TcpAccept,
+    TcpConnect, TcpListener, TcpLoss, Wait, idle,
 };
 
 use crate::Evidence;
@@ -132,6 +132,33 @@ impl<'a> Case<'a> {
         waits.chain(gil).collect()
     }
 
+    /// Whether its process is certainly no Python: nothing shows an interpreter, and a stack
+    /// that is whole, or another runtime's, would have.
+    pub(crate) fn is_no_python(&self) -> bool {
+        let request = self.request;
+        let interpreter = self.evidence.process.as_ref().is_some_and(|p| !p.python.is_empty())
+            || !self.gil_waits.is_empty()
+            || !self.pauses.is_empty()
+            || [State::GilWait, State::GcWait, State::GcRun]
+                .iter()
+                .any(|state| request.ledger[*state] > 0);
+        let samples = self.samples.iter().filter(|s| s.pid == request.pid).map(|s| &s.stack);
+        let stalls = self.evidence.stalls.iter();
+        let stalls = stalls.filter(|s| s.host == request.host && s.pid == request.pid);
+        let stacks: Vec<_> = samples.chain(stalls.map(|s| &s.stack)).collect();
+        let any = |what: fn(&Frame) -> bool| stacks.iter().any(|s| s.frames.iter().any(what));
+        let whole = stacks.iter().any(|stack| {
+            let native = stack.frames.iter().any(|frame| frame.kind == FrameKind::Native);
+            native && stack.truncated.is_empty()
+        });
+        !interpreter && !any(is_of_python) && (whole || any(is_of_another_runtime))
+    }
+
+    /// What helps a service in Python only, unless its process certainly is none.
+    pub(crate) fn if_python(&self, words: &'static str) -> &'static str {
+        if self.is_no_python() { "" } else { words }
+    }
+
     /// The request that a thread was serving for most of the given time.
     pub(crate) fn serving(&self, tid: u32, during: &Cover) -> Option<&'a Request> {
         let overlap = |r: &Request| during.within(Window::of(r).handler).total();
@@ -240,6 +267,19 @@ impl<'a> Case<'a> {
             advice: String::new(),
         })
     }
+}
+
+/// Python's code, or the interpreter's own.
+fn is_of_python(frame: &Frame) -> bool {
+    let native = || frame.module.contains("python") || frame.function.starts_with("_PyEval");
+    frame.kind == FrameKind::Python || frame.kind == FrameKind::Native && native()
+}
+
+/// Of Go's, Java's or Node's, by what their symbols are called.
+fn is_of_another_runtime(frame: &Frame) -> bool {
+    const NAMES: [&str; 3] = ["runtime.", "node::", "v8::"];
+    let named = || NAMES.iter().any(|name| frame.function.starts_with(name));
+    frame.kind == FrameKind::Native && (frame.module.contains("libjvm.so") || named())
 }
 
 /// How long a thread was seen to be in the way, and its name.
@@ -379,6 +419,20 @@ pub(crate) fn ready(wait: &Wait) -> Interval {
         _ => Interval::between(whole.end - wait.runnable_ns.min(whole.len()), whole.end),
     }
 }
+
+/// Whether the thread was stopped or frozen. Of the waits that are `other` only those are in no
+/// system call, and those of io_uring's own threads.
+pub(crate) fn stopped(wait: &Wait) -> bool {
+    wait.state == State::Other && wait.syscall == -1 && !wait.thread.starts_with("iou-")
+}
+
+/// How that is told. Who did it is not recorded.
+pub(crate) const STOPPED: &str =
+    "stopped or frozen (by a signal such as SIGSTOP, a debugger or a freezer)";
+
+pub(crate) const WHO_STOPS: &str = "Look for what stops this process: job control or `kill -STOP`, \
+    a debugger or tracer (gdb, strace), a freezer (of a cgroup, or of the whole machine as it is \
+    suspended)";
 
 /// Rows with what of each lies in the window; those outside are left out.
 pub(crate) fn clipped<T>(

@@ -36,6 +36,11 @@ pub(crate) fn percent(ns: u64, interval_ns: u64) -> String {
     }
 }
 
+/// `1 event`, `2 events`.
+pub(crate) fn count(n: u64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}
+
 /// A duration in at most six characters.
 pub(crate) fn short(ns: u64) -> String {
     let seconds = Duration::from_nanos(ns).as_secs_f64();

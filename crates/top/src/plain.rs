@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use underspan_model::Ledger;
 
-use crate::bar::{clock, percent, short};
+use crate::bar::{clock, count, percent, short};
 use crate::view::View;
 
 /// The longest states of a ledger that are told.
@@ -21,16 +21,16 @@ pub fn text(view: &View) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{} {}: {} processes, {} threads, {} requests in flight; cost {} % of a CPU, {} % in the kernel, {} MB; {} events lost",
+        "{} {}: {}, {}, {} in flight; cost {} % of a CPU, {} % in the kernel, {} MB; {} lost",
         clock(view.time),
         view.host,
-        view.processes.len(),
-        view.threads(),
-        view.requests.len(),
+        count(view.processes.len() as u64, "process", "processes"),
+        count(view.threads() as u64, "thread", "threads"),
+        count(view.requests.len() as u64, "request", "requests"),
         share(cost.cpu_ns),
         cost.bpf_ns.map_or_else(|| "?".to_owned(), share),
         cost.rss_bytes >> 20,
-        cost.lost
+        count(cost.lost, "event", "events")
     );
     for process in &view.processes {
         let python = match process.python.as_str() {

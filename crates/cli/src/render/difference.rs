@@ -1,6 +1,6 @@
 //! `underspan diff`: two time ranges, side by side.
 
-use underspan_explain::words::duration;
+use underspan_explain::words::{count, duration};
 use underspan_explain::{CauseChange, RouteChange, Summary};
 
 use super::Ink;
@@ -33,20 +33,27 @@ pub(crate) fn difference(difference: &Difference, ink: Ink) -> String {
             text += &route(change, ink);
         }
         if routes.len() > ROUTES {
-            text += &format!("\n  {} more routes: --json has them\n", routes.len() - ROUTES);
+            let more = count(routes.len() - ROUTES, "more route");
+            text += &format!("\n  {more}: --json has them\n");
         }
     }
     for (name, side) in [("before", before), ("after", after)] {
         if side.lost_events > 0 {
-            text += &format!("\n  {name}: {} events were lost meanwhile\n", side.lost_events);
+            text += &format!("\n  {name}: {} lost meanwhile\n", were(side.lost_events, "event"));
         }
     }
     text
 }
 
+/// `1 event was`, `2 events were`.
+fn were(n: u64, noun: &str) -> String {
+    let were = if n == 1 { "was" } else { "were" };
+    format!("{} {were}", count(usize::try_from(n).unwrap_or(usize::MAX), noun))
+}
+
 fn side(side: &Side) -> String {
     let rate = match side.requests_per_second {
-        Some(rate) => format!("{} requests, {rate:.1} a second", side.summary.requests),
+        Some(rate) => format!("{}, {rate:.1} a second", count(side.summary.requests, "request")),
         None => format!("more than {} requests: the latest", side.summary.requests),
     };
     format!("{} to {}: {rate}", instant(side.since), instant(side.until))
@@ -77,8 +84,7 @@ fn route(change: &RouteChange, ink: Ink) -> String {
         } else {
             ("after", after.requests)
         };
-        return text
-            + &format!("    only {when}: {}\n", underspan_explain::words::count(n, "request"));
+        return text + &format!("    only {when}: {}\n", count(n, "request"));
     }
     text += &format!("    {:<22}{:>14}{:>14}\n", "requests", before.requests, after.requests);
     text += &line("  mean", before.mean_ns, after.mean_ns, ink);
@@ -132,5 +138,11 @@ mod tests {
         assert_eq!(change(200, 100), "-50.0 %");
         assert_eq!(change(100, 103), "+3.0 %");
         assert_eq!(change(1, 5000), "5000 times");
+    }
+
+    #[test]
+    fn of_one_event_there_is_no_plural() {
+        assert_eq!(were(1, "event"), "1 event was");
+        assert_eq!(were(2, "event"), "2 events were");
     }
 }

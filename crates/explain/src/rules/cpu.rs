@@ -13,8 +13,11 @@ use crate::words;
 /// the queue others ran before it, each for a slice: no more than that is proof against the one named.
 const SLICE_NS: u64 = 4_000_000;
 
+/// Which CPUs it may use is not recorded: others may have been idle.
 pub(super) const MORE_CPUS: &str = "Give the machine more CPUs or less work: fewer worker processes and \
-    threads than the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, cpu.weight)";
+    threads than the CPUs can run, and batch jobs elsewhere or at a lower priority (nice, \
+    cpu.weight). If other CPUs were idle, look at what it is pinned to (taskset, \
+    cpuset.cpus of its cgroup)";
 
 pub(super) fn find(case: &Case<'_>) -> Vec<Finding> {
     [running(case), run_queue(case), throttled(case)].into_iter().flatten().collect()
@@ -67,7 +70,8 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     rows.extend(woken.iter().map(|(w, part)| (part.len(), wait_row(w))));
     let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
-    let mut text = format!("Ready to run, and no CPU was free for {}", words::duration(ns));
+    let waited = words::duration(ns);
+    let mut text = format!("Ready to run, and no CPU that it may use was free for {waited}");
     if let Some((cpus, of_ns)) = cpus_used(case) {
         text += &format!(
             "; in the {} recorded around it its own process used {cpus:.1} CPUs on average",

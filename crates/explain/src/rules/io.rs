@@ -1,10 +1,13 @@
 //! What the handler waited for outside its process: peers, storage, time, children.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use underspan_model::{State, Wait};
 
-use crate::case::{Case, Draft, proven, route, wait_row, without_work_words};
+use crate::case::{
+    Case, Draft, STOPPED, WHO_STOPS, proven, route, stopped, wait_row, without_work_words,
+};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::rules::claims::Claims;
@@ -44,6 +47,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
     let draft = case.draft(kind, &[(state.name(), ns)]).located(case, &at).rows(rows);
     let waited = words::duration(ns);
+    let held: Cover = waits.iter().filter(|(w, _)| stopped(w)).map(|(_, part)| *part).collect();
+    if proven(held.total(), ns) {
+        return Some(draft.say(format!("Its thread was {STOPPED} for {waited}"), WHO_STOPS));
+    }
     let (by_itself, what, advice) = describe(kind);
     let within = Cover::from(case.window.handler);
     let without_work = case.without_work(&within, state).filter(|_| kind == Kind::PollWait);
@@ -51,7 +58,12 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     Some(match (peer, without_work) {
         (Some((peer, waits)), _) => {
             let client = peer == case.request.peer;
-            let who = if client { "the client" } else { "the peer" };
+            let resolver = !client && is_resolver(&peer);
+            let who = match (client, resolver) {
+                (true, _) => "the client",
+                (_, true) => "the resolver",
+                _ => "the peer",
+            };
             let count = words::count(waits, "wait");
             let sockets: Vec<_> =
                 case.sockets.keys().filter(|ends| ends.1 == peer).copied().collect();
@@ -61,7 +73,11 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
                 return Some(followed(draft, (what, &waited, &count), &peer, served, ns));
             }
             let text = format!("{what} {waited} ({count}): {who} {peer} {}", slow(kind, client));
-            let advice = if client { CLIENT } else { advice };
+            let advice = match (client, resolver) {
+                (true, _) => CLIENT,
+                (_, true) => RESOLVER,
+                _ => advice,
+            };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
         }
@@ -92,6 +108,15 @@ const fn slow(kind: Kind, client: bool) -> &'static str {
 
 const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
     so that a worker thread is not held by a slow client";
+
+const RESOLVER: &str = "A name is resolved there, and its answer is late or lost: keep answers in \
+    a cache (nscd, dnsmasq, systemd-resolved), have fewer search domains and a shorter \
+    `options timeout` in /etc/resolv.conf, or look at that resolver";
+
+/// Whether it answers what a name stands for: DNS has this port to itself.
+fn is_resolver(peer: &str) -> bool {
+    peer.parse::<SocketAddr>().is_ok_and(|peer| peer.port() == 53)
+}
 
 /// Whether the state needs no culprit, what happened, and what would help.
 fn describe(kind: Kind) -> (bool, &'static str, &'static str) {

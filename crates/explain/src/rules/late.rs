@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use underspan_model::State;
 
 use crate::case::{
-    Case, Suspect, blocked, doing_words, gc_row, gil_row, named, ready, request_row, wait_row,
+    Case, STOPPED, Suspect, blocked, doing_words, gc_row, gil_row, named, ready, request_row,
+    stopped, wait_row,
 };
 use crate::finding::{Culprit, RowRef};
 use crate::interval::{Cover, Interval};
@@ -36,7 +37,16 @@ pub(super) struct Late<'a> {
 struct Part {
     ns: u64,
     text: String,
-    cpu: bool,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    /// It waited for a CPU.
+    Cpu,
+    /// It was stopped or frozen.
+    Stopped,
+    Else,
 }
 
 impl<'a> Late<'a> {
@@ -76,16 +86,17 @@ impl<'a> Late<'a> {
             late.own += ns;
             late.rows.extend(served.iter().map(|(part, s)| (part.total(), request_row(s))));
             let what = words::count(served.len(), "other request");
-            late.add(ns, format!("busy with {what} for {}", words::duration(ns)), false);
+            late.add(ns, format!("busy with {what} for {}", words::duration(ns)), Why::Else);
         }
         // How the time of a wait for the GIL splits, its row does not tell.
-        let mut states: BTreeMap<State, Cover> = BTreeMap::new();
+        let mut states: BTreeMap<(State, bool), Cover> = BTreeMap::new();
         for wait in waits.iter().filter(|w| !is_gil(w.state)) {
             let mut shown = 0;
             let mut count = |state, interval| {
                 let part = at.within(interval);
                 shown += part.total();
-                let cover = states.entry(state).or_default();
+                let held = state == wait.state && stopped(wait);
+                let cover = states.entry((state, held)).or_default();
                 *cover = cover.union(&part);
             };
             match wait.state {
@@ -101,13 +112,18 @@ impl<'a> Late<'a> {
                 late.rows.push((shown, wait_row(wait)));
             }
         }
-        for (state, cover) in states {
+        for ((state, held), cover) in states {
             let ns = late.take(&cover);
-            let cpu = matches!(state, State::Runnable | State::Throttled);
-            if !cpu {
+            let (why, what) = match state {
+                State::Runnable | State::Throttled => (Why::Cpu, state.label()),
+                _ if held => (Why::Stopped, STOPPED),
+                _ => (Why::Else, state.label()),
+            };
+            // Neither is its own doing.
+            if why == Why::Else {
                 late.own += ns;
             }
-            late.add(ns, format!("{} for {}", state.label(), words::duration(ns)), cpu);
+            late.add(ns, format!("{what} for {}", words::duration(ns)), why);
         }
         late.parts.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
         late
@@ -155,7 +171,7 @@ impl<'a> Late<'a> {
                 Some((who, doing)) if state == State::GcWait => format!(" (by {who}{doing})"),
                 Some((who, doing)) => format!(" (held by {who}{doing})"),
             };
-            self.add(ns, format!("{} for {}{who}", state.label(), words::duration(ns)), false);
+            self.add(ns, format!("{} for {}{who}", state.label(), words::duration(ns)), Why::Else);
         }
         // The same thread may have collected and held it.
         for (tid, suspect) in collectors.into_iter().chain(holders) {
@@ -170,16 +186,25 @@ impl<'a> Late<'a> {
         new.total()
     }
 
-    fn add(&mut self, ns: u64, text: String, cpu: bool) {
+    fn add(&mut self, ns: u64, text: String, why: Why) {
         if ns > 0 {
-            self.parts.push(Part { ns, text, cpu });
+            self.parts.push(Part { ns, text, why });
         }
     }
 
     /// Most of what is shown is waiting for a CPU.
     pub(super) fn lacked_cpu(&self) -> bool {
-        let cpu: u64 = self.parts.iter().filter(|p| p.cpu).map(|p| p.ns).sum();
-        words::fraction(cpu, self.shown.total()) > 0.5
+        self.mostly(Why::Cpu)
+    }
+
+    /// Most of what is shown is that the thread was stopped or frozen.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.mostly(Why::Stopped)
+    }
+
+    fn mostly(&self, why: Why) -> bool {
+        let ns: u64 = self.parts.iter().filter(|p| p.why == why).map(|p| p.ns).sum();
+        words::fraction(ns, self.shown.total()) > 0.5
     }
 
     /// `thread MainThread (4711), which accepts, was reading from a socket for 21.6 ms and …`, unless

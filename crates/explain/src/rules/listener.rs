@@ -15,6 +15,10 @@ pub(super) const ADVICE: &str = "Accept faster: more worker processes or threads
     --workers). A longer queue helps against bursts only: raise the backlog (gunicorn: --backlog; \
     listen()) and net.core.somaxconn, which caps it";
 
+/// The same of a process that is no Python.
+const ANY: &str = "Accept faster: more processes or threads that accept. A longer queue helps \
+    against bursts only: raise the backlog (listen()) and net.core.somaxconn, which caps it";
+
 /// A full queue at the other end of a connection.
 pub(super) struct Full {
     pub(super) host: String,
@@ -139,7 +143,7 @@ pub(super) fn own(case: &Case<'_>) -> Option<OwnQueue> {
 
 impl OwnQueue {
     /// Says so in the finding about the wait in that queue.
-    pub(super) fn add_to(self, mut finding: Finding) -> Finding {
+    pub(super) fn add_to(self, case: &Case<'_>, mut finding: Finding) -> Finding {
         finding.pattern = "queue_full";
         finding.text += &format!(
             ". The queue was full: {} in it, {} allowed by its limit of {}",
@@ -153,7 +157,7 @@ impl OwnQueue {
                 &format!("; {} more were dropped within a second of that", self.overflows);
         }
         finding.advice += ". ";
-        finding.advice += ADVICE;
+        finding.advice += if case.is_no_python() { ANY } else { ADVICE };
         finding.evidence_rows += self.rows.len();
         finding.evidence.extend(self.rows);
         finding.evidence.truncate(Finding::MAX_ROWS);

@@ -34,11 +34,13 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
         words::duration(ns),
         words::count(overlapping.len(), "other request")
     );
-    Some(case.draft(Kind::LoopLag, &parts).located(case, &at).rows(overlapping).say(
-        text,
+    let advice = format!(
         "Something ran too long on the loop, or it had no CPU: move computing and blocking calls to a \
-         thread or process (run_in_executor), or run more processes",
-    ))
+         thread or process{}, or run more processes",
+        case.if_python(" (run_in_executor)")
+    );
+    let draft = case.draft(Kind::LoopLag, &parts).located(case, &at).rows(overlapping);
+    Some(draft.say(text, advice))
 }
 
 /// The same for a request that had the loop to itself once it was read: nobody else was in flight. Only what
@@ -91,7 +93,7 @@ pub(super) fn in_handler(case: &Case<'_>) -> Option<Finding> {
     );
     let rows = stalls.iter().map(|(ns, stall)| (*ns, stall_row(stall))).collect();
     let draft = case.draft(Kind::LoopLag, &[("handler", ns)]).located(case, &at).rows(rows);
-    Some(draft.say(text, LONG))
+    Some(draft.say(text, long(case)))
 }
 
 /// What an iteration did for less than this share of it does not explain it.
@@ -117,11 +119,16 @@ fn many(case: &Case<'_>, at: &Cover, ns: u64, stalls: &Stalls<'_>) -> Finding {
         words::count(stalls.len(), "iteration"),
         words::duration(longest),
     );
-    draft(case, at, stalls).say(text, LONG)
+    draft(case, at, stalls).say(text, long(case))
 }
 
-pub(super) const LONG: &str = "Something ran too long on the loop: move computing and blocking calls to a thread or \
-    process (run_in_executor), or run more processes. Table loop_stall has each iteration, with its stack";
+pub(super) fn long(case: &Case<'_>) -> String {
+    format!(
+        "Something ran too long on the loop: move computing and blocking calls to a thread or \
+         process{}, or run more processes. Table loop_stall has each iteration, with its stack",
+        case.if_python(" (run_in_executor)")
+    )
+}
 
 /// An iteration of the loop that took too long, if rows show one for enough of the time.
 fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
@@ -184,11 +191,16 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
     let known = mostly && (tid != request.tid || blocking || state.class() == Class::Cpu);
     let pattern = if blocking { "blocking_call" } else { "" };
     let advice = if blocking {
-        "That call blocks the whole loop: use its asynchronous counterpart, or move it to a thread \
-         (asyncio.to_thread, run_in_executor)"
+        format!(
+            "That call blocks the whole loop: use its asynchronous counterpart, or move it to a \
+             thread{}",
+            case.if_python(" (asyncio.to_thread, run_in_executor)")
+        )
     } else {
-        "Move computing to a thread or process (run_in_executor with a ProcessPoolExecutor), or run \
-         more processes"
+        format!(
+            "Move computing to a thread or process{}, or run more processes",
+            case.if_python(" (run_in_executor with a ProcessPoolExecutor)")
+        )
     };
     let draft = draft(case, at, &stalls).pattern(pattern);
     let relation = if known { Relation::Caused } else { Relation::Unknown };

@@ -147,7 +147,8 @@ fn counters(case: &Case<'_>) -> impl Iterator<Item = Circumstance> {
         let by = if is_time {
             format!("{} in {}", words::duration(amount), words::duration(during))
         } else {
-            format!("{amount} times in {}", words::duration(during))
+            let times = words::count(usize::try_from(amount).unwrap_or(usize::MAX), "time");
+            format!("{times} in {}", words::duration(during))
         };
         let of = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
         Some(Circumstance {

@@ -64,7 +64,10 @@ pub(super) struct Pool<'a> {
     pub(super) served: Vec<(u64, &'a Request)>,
     /// Requests of the process that had come before and were not done.
     pub(super) ahead: usize,
-    pub(super) arrivals_per_second: f64,
+    /// Requests that came from the first of those ahead until this one, both included,
+    arrived: usize,
+    /// and from the one to the other.
+    arrived_within_ns: u64,
     pub(super) mean_handler_ns: u64,
     /// Requests whose handlers would have run at once, at the most, had each been read when it came.
     at_once: usize,
@@ -103,24 +106,21 @@ impl<'a> Pool<'a> {
         let ready = case.window.whole.start;
         let ahead: Vec<_> = siblings.iter().filter(|s| whole(s).contains(ready)).collect();
 
-        // From when the first of those ahead came until this one did, or the second before it where that was
-        // shorter. What came later did not keep it waiting.
+        // What came later than this one did not keep it waiting.
         let first = ahead.iter().map(|s| s.start_time).min().unwrap_or(ready);
-        let begin = first.min(ready).min(ready.saturating_sub(1_000_000_000));
-        let came: Vec<_> =
-            siblings.iter().filter(|s| (begin..=ready).contains(&s.start_time)).copied().collect();
-        // Who came at the beginning came at the end of the time before.
-        let arrived = came.iter().filter(|s| s.start_time > begin).count() + 1;
-        let handled = came.into_iter().chain([case.request]);
-        let handled = handled.map(|r| Interval::new(r.start_time, Window::of(r).handler.len()));
+        let came = siblings.iter().filter(|s| (first..=ready).contains(&s.start_time)).copied();
+        let handled = came.chain([case.request]);
+        let handled: Vec<_> =
+            handled.map(|r| Interval::new(r.start_time, Window::of(r).handler.len())).collect();
         let handlers: u128 =
             served.iter().map(|(_, s)| u128::from(Window::of(s).handler.len())).sum();
         let mean = handlers / u128::try_from(served.len().max(1)).unwrap_or(1);
         Pool {
             ahead: ahead.len(),
-            arrivals_per_second: arrived as f64 / ((ready - begin).max(1) as f64 / 1e9),
+            arrived: handled.len(),
+            arrived_within_ns: ready.saturating_sub(first),
             mean_handler_ns: u64::try_from(mean).unwrap_or(u64::MAX),
-            at_once: most_at_once(handled.collect()),
+            at_once: most_at_once(handled),
             served,
             busy,
             reader_busy_until,
@@ -211,6 +211,15 @@ impl<'a> Pool<'a> {
         self.threads() as f64 / (self.mean_handler_ns.max(1) as f64 / 1e9)
     }
 
+    /// `9 requests came within 73.0 ms; `, unless none was ahead.
+    pub(super) fn arrivals(&self) -> String {
+        match (self.arrived, self.arrived_within_ns) {
+            (1, _) => String::new(),
+            (n, 0) => format!("{n} requests came at once; "),
+            (n, ns) => format!("{n} requests came within {}; ", words::duration(ns)),
+        }
+    }
+
     /// `reading from a socket 92.0 %, on CPU 5.1 %`: what serving consisted of.
     pub(super) fn doing(&self) -> String {
         let states = self.states();
@@ -221,7 +230,7 @@ impl<'a> Pool<'a> {
         if top.is_empty() { String::from("in states not recorded") } else { top.join(", ") }
     }
 
-    pub(super) fn advice(&self) -> String {
+    pub(super) fn advice(&self, case: &Case<'_>) -> String {
         let threads = self.threads();
         let needed = self.at_once.max(threads + 1);
         let states = self.states();
@@ -230,7 +239,6 @@ impl<'a> Pool<'a> {
             use State::*;
             matches!(state, Running | GcRun | Runnable | Throttled | GilWait | GcWait)
         };
-        let is_lock = |state: &State| *state == State::LockWait;
         let sum = |of: &dyn Fn(&State) -> bool| -> f64 {
             states.iter().filter(|(state, _)| of(state)).map(|(_, ns)| *ns as f64).sum()
         };
@@ -242,20 +250,29 @@ impl<'a> Pool<'a> {
         let advice = format!(
             "Had each been read when it came, {needed} requests would have been handled at once, and {serving}: "
         );
-        if mostly(&on_cpu) {
+        let no_python = case.is_no_python();
+        let option = match no_python {
+            true => String::new(),
+            false => format!(" (gunicorn: --threads {needed})"),
+        };
+        let raise = format!("raise the worker threads to about {needed}{option}");
+        if mostly(&on_cpu) && no_python {
+            // Elsewhere threads compute side by side.
+            advice
+                + "they mostly compute or wait for a CPU, so more threads help only as far as CPUs \
+                   are free; else more CPUs, or handlers that compute less"
+        } else if mostly(&on_cpu) {
             advice
                 + "they mostly compute or wait for the interpreter, so more processes help, not \
                    more threads (gunicorn: --workers)"
-        } else if mostly(&is_lock) {
+        } else if mostly(&|state| *state == State::LockWait) {
+            // Not every futex is a lock: Java sleeps on one, and waits for a connection of a pool.
             advice
-                + "they mostly wait for locks, where more threads would wait as well: shorten what is done under \
-                   the locks (`underspan explain` of these requests names them)"
+                + &raise
+                + " unless they all wait for one thing (a lock, a connection pool), which \
+                   `underspan explain` of one of them tells"
         } else {
-            advice
-                + &format!(
-                    "raise the worker threads to about {needed} (gunicorn: --threads {needed}), or make the \
-                     handler shorter"
-                )
+            advice + &raise + ", or make the handler shorter"
         }
     }
 

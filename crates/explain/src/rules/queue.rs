@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use underspan_model::{Class, Request, State, Wait};
 
-use crate::case::{Case, Suspect, doing_words, named, proven, request_row, route, wait_row};
+use crate::case::{
+    Case, Suspect, WHO_STOPS, doing_words, named, proven, request_row, route, stopped, wait_row,
+};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
 use crate::rules::cpu::MORE_CPUS;
@@ -20,7 +22,7 @@ use crate::words;
 pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let finding = nobody_accepted(case, explained)?;
     Some(match listener::own(case) {
-        Some(full) => full.add_to(finding),
+        Some(full) => full.add_to(case, finding),
         None => finding,
     })
 }
@@ -63,13 +65,15 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let of_loop =
             of_loop.map(|s| at.within(Interval::new(s.start_time, s.duration_ns)).total());
         if of_loop.max().is_some_and(|stalled| proven(stalled, ns)) {
-            return Some(draft.say(text, loop_lag::LONG));
+            return Some(draft.say(text, loop_lag::long(case)));
         }
-        return Some(draft.say(
-            text,
+        let advice = if case.is_no_python() {
+            "More processes that accept, or other threads that serve what this one accepts"
+        } else {
             "More processes that accept (gunicorn: --workers), or a worker class with threads \
-             (--worker-class gthread --threads N)",
-        ));
+             (--worker-class gthread --threads N)"
+        };
+        return Some(draft.say(text, advice));
     }
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
         let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
@@ -91,7 +95,10 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let draft = draft.relation(relation).culprit(culprit).rows(rows);
-        let advice = if state.class() == Class::CpuWait { MORE_CPUS } else { KEEP_FREE };
+        let advice = match state.class() {
+            Class::CpuWait => String::from(MORE_CPUS),
+            _ => keep_free(case),
+        };
         return Some(draft.say(text, advice));
     }
     let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
@@ -99,7 +106,11 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let culprit = case.blame(&late.holders, ns, &at);
         let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
-        let advice = if late.lacked_cpu() { MORE_CPUS } else { KEEP_FREE };
+        let advice = match (late.lacked_cpu(), late.was_stopped()) {
+            (true, _) => String::from(MORE_CPUS),
+            (_, true) => String::from(WHO_STOPS),
+            _ => keep_free(case),
+        };
         let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
         let text = format!("Nobody accepted the connection for {waited}: {doing}");
         return Some(draft.say(text, advice));
@@ -113,18 +124,32 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             format!("The connection waited {waited} to be accepted; nothing recorded shows why")
         }
     };
-    Some(draft.rows(late.rows).say(
-        text,
-        "Look at how many processes accept on this address (gunicorn: --workers) and whether the \
-         listen backlog overflows (nstat TcpExtListenOverflows)",
-    ))
+    let advice = match late.was_stopped() {
+        true => String::from(WHO_STOPS),
+        false => format!(
+            "Look at how many processes accept on this address{} and whether the listen backlog \
+             overflows (nstat TcpExtListenOverflows)",
+            case.if_python(WORKERS)
+        ),
+    };
+    Some(draft.rows(late.rows).say(text, advice))
 }
+
+/// How many processes a server in Python has.
+const WORKERS: &str = " (gunicorn: --workers)";
 
 const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
     ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
 
-const KEEP_FREE: &str = "Keep the accepting thread free: nothing heavy in its process's other threads, or \
-    more processes that accept (gunicorn: --workers)";
+fn keep_free(case: &Case<'_>) -> String {
+    // Other threads are in its way by the interpreter only.
+    let nothing = match case.is_no_python() {
+        true => "nothing but accepting on it",
+        false => "nothing heavy in its process's other threads",
+    };
+    let workers = case.if_python(WORKERS);
+    format!("Keep the accepting thread free: {nothing}, or more processes that accept{workers}")
+}
 
 /// Who had what an accepting thread waited for.
 fn holders(
@@ -161,8 +186,10 @@ fn blocked<'a>(
     phase: Interval,
     at: &Cover,
 ) -> Option<(State, Vec<(&'a Wait, Interval)>)> {
-    // Polling is what an acceptor does when it is free: that blames nobody.
-    let waits = case.waits_of(tid, phase, |state| state != State::PollWait);
+    // Polling is what an acceptor does when it is free: that blames nobody. Nor is it to blame for
+    // having been stopped.
+    let mut waits = case.waits_of(tid, phase, |state| state != State::PollWait);
+    waits.retain(|(wait, _)| !stopped(wait));
     let states: BTreeSet<State> = waits.iter().map(|(w, _)| w.state).collect();
     states.into_iter().find_map(|state| {
         let rows: Vec<_> = waits.iter().filter(|(w, _)| w.state == state).copied().collect();
@@ -194,9 +221,10 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             let culprit = case.blame(&late.holders, ns, &at);
             let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
             let advice = match (late.lacked_cpu, late.holders.is_empty()) {
-                (true, _) => MORE_CPUS,
-                (false, true) => KEEP_FREE,
-                (false, false) => MOVE_WORK,
+                (true, _) => String::from(MORE_CPUS),
+                (false, true) if late.was_stopped => String::from(WHO_STOPS),
+                (false, true) => keep_free(case),
+                (false, false) => String::from(MOVE_WORK),
             };
             let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
             return Some(
@@ -241,8 +269,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     };
     let text = format!(
         "No thread was free to read the request for {waited}: {} in its process {} busy {:.0} % of \
-         that time ({}). {} ahead of it. {:.1} requests arrived per second; {} at {} each can \
-         serve {:.1}",
+         that time ({}). {} ahead of it. {}{} at {} each can serve {:.1} a second",
         all_of(threads),
         if threads == 1 { "was" } else { "were" },
         pool.busy_fraction() * 100.0,
@@ -251,12 +278,12 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             1 => String::from("1 request was"),
             n => format!("{n} requests were"),
         },
-        pool.arrivals_per_second,
+        pool.arrivals(),
         words::count(threads, "thread"),
         words::duration(pool.mean_handler_ns),
         pool.served_per_second(),
     );
-    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice()))
+    Some(draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, pool.advice(case)))
 }
 
 fn all_of(threads: usize) -> String {
@@ -320,6 +347,7 @@ fn is_same_connection(one: &Request, other: &Request) -> bool {
 struct HandedOn {
     shown: u64,
     lacked_cpu: bool,
+    was_stopped: bool,
     holders: BTreeMap<u32, Suspect>,
     rows: Vec<(u64, RowRef)>,
 }
@@ -342,7 +370,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     let words: Vec<_> = words.into_iter().flatten().collect();
     let longest =
         if dispatcher.shown.total() > reader.shown.total() { &dispatcher } else { &reader };
-    let lacked_cpu = longest.lacked_cpu();
+    let (lacked_cpu, was_stopped) = (longest.lacked_cpu(), longest.was_stopped());
     let shown = dispatcher.shown.total() + reader.shown.total();
     let mut holders = dispatcher.holders;
     for (tid, suspect) in reader.holders {
@@ -350,7 +378,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     }
     let rows = dispatcher.rows.into_iter().chain(reader.rows).collect();
     let words = (!words.is_empty()).then(|| words.join("; "));
-    (HandedOn { shown, lacked_cpu, holders, rows }, words)
+    (HandedOn { shown, lacked_cpu, was_stopped, holders, rows }, words)
 }
 
 /// Every thread that serves requests waited for one and the same thing: more threads would too.

@@ -306,8 +306,11 @@ pub fn unknown() -> Evidence {
         reason: reason.to_owned(),
         count,
     };
+    let mut blocked = wait(&request, State::Other, 10, 300);
+    // getrandom: with no call in progress it would have been stopped.
+    blocked.syscall = 318;
     Evidence {
-        waits: vec![wait(&request, State::Other, 10, 300), wait(&request, State::Sleep, 350, 200)],
+        waits: vec![blocked, wait(&request, State::Sleep, 350, 200)],
         lost: vec![lost("ledger", "ring_full", 17), lost("gil", "ring_full", 2)],
         request: Some(request),
         ..Evidence::default()

@@ -10,6 +10,7 @@ mod locks;
 mod loops;
 mod queues;
 mod told;
+mod words;
 
 use common::*;
 use underspan_explain::{Evidence, Finding, explain};

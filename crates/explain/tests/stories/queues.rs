@@ -82,6 +82,21 @@ fn a_pool_that_is_stuck_on_one_peer_needs_no_more_threads() {
     assert_eq!(only(&evidence).pattern, "", "one thread was not");
 }
 
+/// Java sleeps and waits for a pool's connection on futexes too: one more need not wait there.
+#[test]
+fn a_pool_that_waits_on_futexes_may_need_threads() {
+    let mut evidence = queue();
+    for sibling in &mut evidence.siblings {
+        sibling.ledger[State::LockWait] = sibling.ledger[State::NetRead];
+        sibling.ledger[State::NetRead] = 0;
+    }
+    let findings = findings(&evidence);
+    let told = "raise the worker threads to about 63 (gunicorn: --threads 63) unless they all wait \
+                for one thing (a lock, a connection pool)";
+    assert!(findings[0].advice.contains(told), "{}", findings[0].advice);
+    assert!(!findings[0].advice.contains("more threads would wait"), "{}", findings[0].advice);
+}
+
 fn late(accept_queue: u64, handoff: u64) -> underspan_model::Request {
     let shape =
         Shape { id: 1, worker: 0, at_ms: 100, accept_queue, handoff, handler: 5, cells: &[] };
@@ -162,6 +177,8 @@ fn a_burst_needs_as_many_threads_as_come_at_once() {
     let evidence = Evidence { siblings: others.collect(), ..of(last) };
     let handoff = findings(&evidence).into_iter().find(|f| f.kind == Kind::Handoff).unwrap();
     assert!(handoff.advice.contains("--threads 6"), "{} {}", handoff.text, handoff.advice);
+    // In a second nothing else came: a rate by the second would be less than what can be served.
+    assert!(handoff.text.contains("6 requests came at once; 2 threads"), "{}", handoff.text);
 }
 
 /// That so many are in the queue is no reason for as many threads: it has grown since there were too few.
@@ -184,7 +201,10 @@ fn a_queue_that_grew_needs_as_many_threads_as_would_have_kept_it_empty() {
     let evidence = Evidence { siblings: (0..23).map(nth).collect(), ..of(nth(23)) };
     let handoff = findings(&evidence).into_iter().find(|f| f.kind == Kind::Handoff).unwrap();
     assert!(handoff.advice.contains("--threads 4"), "{} {}", handoff.text, handoff.advice);
-    assert!(handoff.text.contains("20.0 requests arrived per second"), "{}", handoff.text);
+    // The first of the 13 ahead came 650 ms before.
+    let came =
+        "14 requests came within 650.0 ms; 2 threads at 200.0 ms each can serve 10.0 a second";
+    assert!(handoff.text.contains(came), "{}", handoff.text);
 }
 
 /// Fewer than there are threads on average: what came at once needs more all the same.

@@ -31,7 +31,7 @@ pub(super) const LOOPS: &[(Name, &str)] = &[
     (Begins("tokio::runtime::park::Inner::park"), TOKIO),
     (Begins("tokio::runtime::io::driver::Driver::turn"), TOKIO),
     (Begins("rayon_core::sleep::Sleep::sleep"), "a free worker of rayon"),
-    (Is("uv__io_poll"), "libuv's loop without events"),
+    (Is(LIBUV), "libuv's loop without events"),
     (Is("uv_cond_wait"), "a free thread of libuv's pool"),
     (Holds("PlatformWorkerThread"), "a free worker of Node"),
     (Holds("WorkerThreadsTaskRunner"), "a free worker of Node"),
@@ -63,13 +63,20 @@ pub(super) const LOOPS: &[(Name, &str)] = &[
     (Holds("ThreadPoolExecutor.getTask"), JAVA),
     (Holds("ForkJoinPool;::awaitWork"), JAVA),
     (Holds("ForkJoinPool.awaitWork"), JAVA),
-    (Begins("VMThread::"), JVM),
+    (Begins("VMThread::wait_for_operation"), JVM),
+    (Begins("VMThread::loop"), JVM),
+    (Begins("VMThread::run"), JVM),
     (Begins("WatcherThread::"), JVM),
     (Begins("CompileQueue::get"), JVM),
     (Begins("WorkerThread::run"), JVM),
     (Begins("GangWorker::loop"), JVM),
     (Begins("ServiceThread::service_thread_entry"), JVM),
 ];
+
+const LIBUV: &str = "uv__io_poll";
+
+/// Who runs it once more, within its own work: Node does, until a synchronous child process ends.
+const NESTED: [Name; 2] = [Holds("SyncProcessRunner"), Holds("spawnSync")];
 
 pub(super) const GO: &str = "a thread of Go's scheduler without a goroutine to run";
 const TOKIO: &str = "a worker of tokio without a task";
@@ -224,7 +231,7 @@ pub(super) fn own_queue(frames: &[Frame]) -> Option<&'static str> {
             FrameKind::Native => {
                 let found = LOOPS.iter().find(|(name, _)| name.tells(&frame.function));
                 if let Some((_, reason)) = found {
-                    return Some(reason);
+                    return (!is_nested(frame, frames)).then_some(*reason);
                 }
                 let waits = WAYS.iter().chain(WAITS).any(|name| name.tells(&frame.function));
                 if !waits && !is_c_library(&frame.module) {
@@ -234,6 +241,12 @@ pub(super) fn own_queue(frames: &[Frame]) -> Option<&'static str> {
         }
     }
     None
+}
+
+/// Whether a loop waits for what its caller began, and not for work.
+fn is_nested(inner: &Frame, frames: &[Frame]) -> bool {
+    let calls = |frame: &Frame| NESTED.iter().any(|name| name.tells(&frame.function));
+    inner.function == LIBUV && frames.iter().any(calls)
 }
 
 fn is_c_library(module: &str) -> bool {

@@ -68,6 +68,61 @@ fn each_native_loop_is_idle_while_it_waits_and_busy_while_it_works() {
     }
 }
 
+/// Stacks of Node 18, as its symbols name them.
+#[test]
+fn a_loop_that_node_runs_until_a_child_ends_is_no_idle_one() {
+    let poll = ["uv_run", "uv__io_poll", "epoll_pwait"];
+    let by = |callers: &[&str]| native(&[callers, &poll].concat());
+    let idle_loop = by(&["main", "node::Start", "node::SpinEventLoop"]);
+    assert!(idle(&idle_loop, State::PollWait, true).is_some());
+    for callers in [
+        &[
+            "node::SyncProcessRunner::Spawn(v8::FunctionCallbackInfo<v8::Value> const&)",
+            "node::SyncProcessRunner::TryInitializeAndRunLoop(v8::Local<v8::Value>)",
+        ][..],
+        &["_ZN4node17SyncProcessRunner23TryInitializeAndRunLoopEN2v85LocalINS1_5ValueEEE"],
+        &["LazyCompile:~spawnSync node:child_process:1", "0x1ace76cf004e9"],
+    ] {
+        assert_eq!(idle(&by(callers), State::PollWait, true), None, "{callers:?}");
+    }
+}
+
+/// Stacks of OpenJDK 17, as its symbols name them.
+#[test]
+fn a_java_thread_that_the_virtual_machine_holds_up_is_not_idle() {
+    let wait = ["Monitor::wait_without_safepoint_check", "os::PlatformMonitor::wait"];
+    let wait = [&wait[..], &["pthread_cond_wait"]].concat();
+    let own = ["Thread::call_run", "VMThread::run", "VMThread::loop"];
+    let without_work = [&own[..], &["VMThread::wait_for_operation"], &wait].concat();
+    assert!(idle(&native(&without_work), State::LockWait, true).is_some());
+
+    let java = ["Interpreter", "JVM_GC", "G1CollectedHeap::collect"];
+    let execute = ["VMThread::execute(VM_Operation*)", "VMThread::wait_until_executed"];
+    let collects = [&own[..], &["VMThread::inner_execute", "VM_Operation::evaluate"]].concat();
+    let workers = ["WorkGang::run_task(AbstractGangTask*)", "Semaphore::wait", "sem_wait"];
+    let begins = ["SafepointSynchronize::begin", "SafepointSynchronize::synchronize_threads"];
+    let stopped = [
+        "SafepointMechanism::process(JavaThread*, bool)",
+        "SafepointSynchronize::block(JavaThread*)",
+        "LinuxWaitBarrier::wait(int)",
+        "syscall",
+    ];
+    for frames in [
+        [&java[..], &execute[..], &wait[..]].concat(),
+        // Inlined, the last of these.
+        [&java[..], &execute[..1], &wait[..]].concat(),
+        [&java[..], &stopped[..]].concat(),
+        // Woken, it found that all were stopped.
+        [&["java.util.concurrent.ThreadPoolExecutor.getTask", "Parker::park"][..], &stopped[..]]
+            .concat(),
+        [&["CompileQueue::get()", "Monitor::wait(long)"][..], &stopped[..]].concat(),
+        [&collects[..], &workers[..]].concat(),
+        [&collects[..], &begins[..], &["os::naked_short_nanosleep", "nanosleep"][..]].concat(),
+    ] {
+        assert_eq!(idle(&native(&frames), State::LockWait, true), None, "{frames:?}");
+    }
+}
+
 #[test]
 fn a_lock_in_application_code_is_never_idle() {
     let frames = python(&[BOOTSTRAP, ("refresh", "shop/cache.py")]);

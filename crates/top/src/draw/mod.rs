@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 use underspan_model::{Ledger, State};
 
 use crate::app::App;
-use crate::bar::{clock, cut, percent};
+use crate::bar::{clock, count, cut, percent};
 use crate::view::View;
 
 /// Less than this is no screen.
@@ -61,13 +61,13 @@ fn head(app: &App, width: usize) -> Vec<Line<'static>> {
     // Before what may be cut off.
     let lost = match view.cost.lost {
         0 => String::new(),
-        lost => format!("{lost} events lost, "),
+        lost => format!("{} lost, ", count(lost, "event", "events")),
     };
     let left = format!(
-        "underspan top  {}  {lost}{} processes, {} threads, {} in flight",
+        "underspan top  {}  {lost}{}, {}, {} in flight",
         view.host,
-        view.processes.len(),
-        view.threads(),
+        count(view.processes.len() as u64, "process", "processes"),
+        count(view.threads() as u64, "thread", "threads"),
         view.requests.len()
     );
     let right = cost(view);

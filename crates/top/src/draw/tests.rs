@@ -93,6 +93,11 @@ fn what_was_lost_is_always_told() {
     app.view.cost.lost = 612;
     let first = screen(&app, 80, 24).lines().next().unwrap().to_owned();
     assert!(first.contains("612 events lost") && first.contains("cost 1%"), "{first}");
+    app.view.cost.lost = 1;
+    let first = screen(&app, 80, 24).lines().next().unwrap().to_owned();
+    assert!(first.contains("1 event lost, "), "{first}");
+    let plain = crate::text(&app.view);
+    assert!(plain.lines().next().unwrap().ends_with("; 1 event lost"), "{plain}");
 }
 
 fn app() -> App {

@@ -1,0 +1,204 @@
+//! Words that must hold for every program and every host, whatever is not recorded of them.
+
+use underspan_explain::{Evidence, Kind, Relation, explain};
+use underspan_model::{Frame, FrameKind, Request, Stack, State};
+
+use crate::common::network::busy_host;
+use crate::common::*;
+use crate::{findings, handler, of, only};
+
+#[test]
+fn of_cpus_only_those_that_it_may_use_were_not_free() {
+    let runnable = only(&of(handler(&[(State::Runnable, 500)])));
+    assert_eq!(runnable.kind, Kind::Runnable);
+    assert!(runnable.text.contains("no CPU that it may use was free"), "{}", runnable.text);
+    for pin in ["taskset", "cpuset.cpus"] {
+        assert!(runnable.advice.contains(pin), "{}", runnable.advice);
+    }
+}
+
+const STOPPED: &str = "stopped or frozen (by a signal such as SIGSTOP, a debugger or a freezer)";
+
+/// The ledger has no call in progress only for who was stopped, and for io_uring's own threads.
+#[test]
+fn a_thread_that_was_stopped_did_not_block() {
+    let slow = handler(&[(State::Other, 400)]);
+    let told = |syscall, thread: &str| {
+        let mut row = wait(&slow, State::Other, 10, 400);
+        (row.syscall, row.thread) = (syscall, thread.to_owned());
+        only(&Evidence { waits: vec![row], ..of(slow.clone()) })
+    };
+    let stopped = told(-1, "worker");
+    assert_eq!((stopped.kind, stopped.relation), (Kind::Other, Relation::Unknown));
+    assert_eq!(stopped.text, format!("Its thread was {STOPPED} for 400.0 ms"));
+    assert!(stopped.advice.contains("kill -STOP"), "{}", stopped.advice);
+    for other in [told(318, "worker"), told(-1, "iou-wrk-4100")] {
+        assert!(other.text.contains("a reason that is not known"), "{}", other.text);
+    }
+}
+
+#[test]
+fn a_server_that_was_stopped_needs_no_more_processes() {
+    let shape = |accept_queue, handoff| Shape {
+        id: 1,
+        worker: 0,
+        at_ms: 100,
+        accept_queue,
+        handoff,
+        handler: 5,
+        cells: &[],
+    };
+    let waited = [(100, 0, "accepts"), (0, 100, "took it up")];
+    for (accept_queue, handoff, role) in waited {
+        let mut slow = request("/x", &shape(accept_queue, handoff));
+        slow.accept_tid = slow.tid;
+        let row = wait(&slow, State::Other, 1, 98);
+        let queue = only(&Evidence { waits: vec![row], ..of(slow) });
+        assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None));
+        let told = format!("which {role}, was {STOPPED} for 98.0 ms");
+        assert!(queue.text.contains(&told), "{}", queue.text);
+        assert!(queue.advice.contains("kill -STOP"), "{}", queue.advice);
+        assert!(!queue.advice.contains("processes that accept"), "{}", queue.advice);
+    }
+}
+
+#[test]
+fn a_resolver_is_no_database() {
+    for state in [State::NetRead, State::PollWait] {
+        for (peer, resolver) in [
+            ("10.0.0.2:53", true),
+            ("[fd00::2]:53", true),
+            ("10.0.0.2:5353", false),
+            ("10.0.0.2:5432", false),
+        ] {
+            let slow = handler(&[(state, 400)]);
+            let mut row = wait(&slow, state, 10, 400);
+            row.peer = peer.to_owned();
+            let late = only(&Evidence { waits: vec![row], ..of(slow) });
+            assert_eq!(
+                late.advice.contains("options timeout"),
+                resolver,
+                "{peer}: {}",
+                late.advice
+            );
+            assert_eq!(late.text.contains("the resolver"), resolver, "{}", late.text);
+            assert!(!(resolver && late.advice.contains("database")), "{}", late.advice);
+            assert_eq!(late.culprit.unwrap().peer, peer);
+        }
+    }
+}
+
+#[test]
+fn of_one_there_is_no_plural() {
+    let mut evidence = busy_host();
+    evidence.counters[0].delta = 1;
+    let meanwhile = explain(&evidence).unwrap().meanwhile;
+    assert!(meanwhile.iter().any(|it| it.text.contains(": 1 time in ")), "{meanwhile:#?}");
+}
+
+/// Native frames, outermost first, of this module.
+fn native(module: &str, functions: &[&str]) -> Stack {
+    let frame = |function: &&str| Frame {
+        kind: FrameKind::Native,
+        function: (*function).to_owned(),
+        file: String::new(),
+        line: 0,
+        module: module.to_owned(),
+    };
+    Stack { frames: functions.iter().map(frame).collect(), truncated: String::new() }
+}
+
+fn is_for_python(advice: &str) -> bool {
+    ["gunicorn", "gthread", "asyncio", "run_in_executor", "ProcessPoolExecutor", "interpreter"]
+        .iter()
+        .any(|word| advice.contains(word))
+}
+
+/// All findings of an evidence, with this stack in it.
+fn advised(mut evidence: Evidence, stack: &Stack) -> Vec<String> {
+    let request = evidence.request.clone().unwrap();
+    for stall in &mut evidence.stalls {
+        stall.stack = stack.clone();
+    }
+    evidence.process = None;
+    evidence.samples = vec![sample(&request, request.tid, State::PollWait, 0, 5, stack.clone())];
+    let advice: Vec<_> = findings(&evidence).into_iter().map(|f| f.advice).collect();
+    assert!(!advice.is_empty());
+    advice
+}
+
+#[test]
+fn only_python_is_advised_as_python() {
+    let late = |accept_queue, handoff| {
+        let shape =
+            Shape { id: 1, worker: 0, at_ms: 0, accept_queue, handoff, handler: 5, cells: &[] };
+        request("/x", &shape)
+    };
+    let mut computes = queue();
+    for sibling in &mut computes.siblings {
+        sibling.ledger[State::Running] = sibling.ledger[State::NetRead];
+        sibling.ledger[State::NetRead] = 0;
+    }
+    let mut stood = stalled_loop();
+    let request = stood.request.as_mut().unwrap();
+    (request.handoff_ns, request.duration_ns) = (0, request.handler_ns);
+    let blocked = {
+        let slow = late(100, 0);
+        let mut row = wait(&slow, State::DiskIo, 0, 100);
+        row.tid = slow.accept_tid;
+        Evidence { waits: vec![row], ..of(slow) }
+    };
+    let serving = {
+        let slow = late(100, 0);
+        let slow = Request { accept_tid: slow.tid, ..slow };
+        Evidence {
+            siblings: vec![Request {
+                request_id: "2".into(),
+                handler_ns: 100 * MS,
+                duration_ns: 100 * MS,
+                accept_queue_ns: 0,
+                ..slow.clone()
+            }],
+            ..of(slow)
+        }
+    };
+    let told = [
+        queue(),
+        computes,
+        event_loop(),
+        stalled_loop(),
+        stood,
+        of(late(100, 0)),
+        blocked,
+        serving,
+    ];
+
+    let node = native("node", &["main", "node::Start", "uv_run", "uv__io_poll"]);
+    let cut = |stack: &Stack| Stack { truncated: "no_table".to_owned(), ..stack.clone() };
+    let c = native("server", &["main", "serve", "reads"]);
+    let others = [
+        cut(&node),
+        node,
+        cut(&native("server", &["runtime.goexit", "main.handle"])),
+        cut(&native("libjvm.so", &["JVM_Sleep"])),
+        c.clone(),
+    ];
+    let maybe_python = [
+        Stack::default(),
+        // Its outer frames are missing.
+        cut(&c),
+        native("libpython3.11.so.1.0", &["main", "Py_BytesMain"]),
+        python(&[("view", "/srv/app.py", 1)]),
+    ];
+    for evidence in told {
+        for stack in &others {
+            for advice in advised(evidence.clone(), stack) {
+                assert!(!is_for_python(&advice), "{advice}");
+            }
+        }
+        for stack in &maybe_python {
+            let advice = advised(evidence.clone(), stack);
+            assert!(advice.iter().any(|advice| is_for_python(advice)), "{advice:?}");
+        }
+    }
+}
