@@ -123,7 +123,9 @@ fn advised(mut evidence: Evidence, stack: &Stack) -> Vec<String> {
     evidence.process = None;
     evidence.samples = vec![sample(&request, request.tid, State::PollWait, 0, 5, stack.clone())];
     let advice: Vec<_> = findings(&evidence).into_iter().map(|f| f.advice).collect();
-    assert!(!advice.is_empty());
+    // Of a thread of Go's nothing is told that is an event loop's.
+    let is_go = stack.frames.iter().any(|frame| frame.function.starts_with("runtime."));
+    assert!(is_go || !advice.is_empty());
     advice
 }
 
