@@ -64,7 +64,8 @@ impl Ongoing {
     }
 
     /// Which threads to read now, of all: what was asked for is asked for again only after [`ONGOING_AGAIN_NS`] of
-    /// the same wait, or sooner if it was cut short. Those that hold up a request come first, then those that wait for a lock, of these the longest.
+    /// the same wait, or sooner if it was cut short. Those that hold up a request come first, then those that wait
+    /// for a lock, of these the longest.
     pub(crate) fn look<'a>(
         &mut self,
         threads: &'a [ThreadSnapshot],

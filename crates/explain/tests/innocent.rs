@@ -436,6 +436,12 @@ fn what_a_thread_of_go_computes_is_not_the_requests_unless_its_stack_shows_it() 
     evidence.samples = vec![sampled("net/http.(*conn).serve")];
     assert_eq!(only(&evidence).relation, Relation::Caused);
 
+    // That somebody else is Go says nothing of this process.
+    let mut other = sampled("main.burn");
+    other.pid += 1;
+    evidence.samples = vec![other];
+    assert_eq!(only(&evidence).relation, Relation::Caused);
+
     // A lock without a stack of its own: others show what runs there.
     let slow = spent(State::LockWait, 300);
     let mut row = wait(&slow, State::LockWait, 10, 300);

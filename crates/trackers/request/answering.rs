@@ -62,13 +62,10 @@ impl Answering {
 /// Whether the thread that read the request, and answers it, has done something else than wait for work since its
 /// last write.
 fn is_at_it(asked: &Asked, told: &Told, thread: &ThreadSnapshot, now: u64) -> bool {
-    let Some(state) = State::from_index(thread.state) else { return false };
     if told.shared_thread || told.sent_tid != asked.tid {
         return false;
     }
-    let mut ledger = thread.ledger;
-    ledger[state] = ledger[state].saturating_add(now.saturating_sub(thread.since));
-    let Some(done) = ledger.since(&(asked.at_read + told.ledger)) else { return false };
+    let Some(done) = thread.at(now).since(&(asked.at_read + told.ledger)) else { return false };
     let waited: u64 = FOR_WORK.iter().map(|state| done[*state]).sum();
     waited.saturating_mul(LITTLE) <= now.saturating_sub(told.until)
 }

@@ -8,7 +8,7 @@ use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
 
-/// What every thread of Go's scheduler or every goroutine begins with.
+/// Where the stacks of goroutines, and of the scheduler's threads, begin.
 const BEGINNINGS: [&str; 4] =
     ["runtime.goexit", "runtime.mstart", "runtime.rt0_go", "runtime.mcall"];
 
@@ -25,7 +25,9 @@ const LOOK: &str = "Look at where its goroutines wait (`underspan flame --kind g
 /// Whether the request's process runs Go.
 pub(super) fn is_go(case: &Case<'_>) -> bool {
     let begins = |frame: &Frame| BEGINNINGS.iter().any(|name| frame.function.starts_with(name));
-    case.samples.iter().any(|sample| sample.stack.frames.iter().any(begins))
+    // A lock's holder, or a peer, may be of another process.
+    let own = case.samples.iter().filter(|sample| sample.pid == case.request.pid);
+    own.flat_map(|sample| &sample.stack.frames).any(begins)
 }
 
 /// The time until the request was read. Threads that were free mean little: a goroutine needs a thread that may run

@@ -31,12 +31,13 @@ use crate::rules::claims::Claims;
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_go = go::is_go(case);
-    if is_go && case.request.shared_thread != 0 {
-        return go::queues(case, &Cover::default());
-    }
     if case.request.shared_thread != 0 {
-        findings.extend(loop_lag::find(case));
-        findings.extend(loop_lag::in_handler(case));
+        if is_go {
+            findings.extend(go::queues(case, &Cover::default()));
+        } else {
+            findings.extend(loop_lag::find(case));
+            findings.extend(loop_lag::in_handler(case));
+        }
         findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
         return findings;
     }
