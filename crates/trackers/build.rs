@@ -153,7 +153,7 @@ fn bindings(headers: &[PathBuf], source: &Path, out: &Path) -> Result<()> {
         .clang_arg(format!("-I{}", out.display()))
         .clang_arg(format!("-I{}", source.join("bpf").display()))
         .allowlist_type("(.*_event|event_.*|config|process|thread|collections|lost_reason|tracker_id|gc_rung|request_end|python_frames?|python_layout|loop_kind|netstack_.*|tcp_loss_.*|stack_end|stack_moment|unwind_.*)")
-        .allowlist_var("(UNWIND_.*|NETSTACK_.*|KERNEL_FRAMES|STACK_PLACES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_HEAD)")
+        .allowlist_var("(UNWIND_.*|NETSTACK_.*|KERNEL_FRAMES|STACK_PLACES|NATIVE_FRAMES|PYTHON_FRAMES|PYTHON_STARTING|COMM_LEN|STATES|REQUEST_HEAD|ANSWER_(HEAD|START)|SENDS_TOLD)")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .derive_default(true)
         .layout_tests(true)

@@ -67,6 +67,7 @@ records!(
     tcp_loss_event,
     request_read_event,
     request_head_event,
+    request_answer_event,
     config,
     request_sent_event,
     netstack_clock,

@@ -311,7 +311,7 @@ mod any_bytes {
     use crate::record::event_kind;
     use crate::{ALL, Rows, ThreadSnapshot, can_shed, lifecycle};
 
-    const KINDS: u32 = event_kind::EVENT_REQUEST_HEAD + 3;
+    const KINDS: u32 = event_kind::EVENT_REQUEST_ANSWER + 3;
 
     /// A record of any kind, known or not, with anything in it, often too short.
     fn record() -> impl Strategy<Value = Vec<u8>> {

@@ -34,6 +34,7 @@ enum event_kind {
 	EVENT_TCP_CONNECT = 19,	 /* struct tcp_connect_event (tcp_connect) */
 	EVENT_TCP_LOSS = 20,	 /* struct tcp_loss_event (tcp_loss) */
 	EVENT_REQUEST_HEAD = 21, /* struct request_head_event (request) */
+	EVENT_REQUEST_ANSWER = 22, /* struct request_answer_event (request) */
 };
 
 struct event_header {

@@ -110,6 +110,7 @@ struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
 	__u16 sk_type;
+	__u8 sk_shutdown;
 };
 
 struct socket {

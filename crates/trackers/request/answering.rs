@@ -1,17 +1,21 @@
-//! Answers that pause: is the thread that gives one still at it?
+//! Answers that pause: do they go on?
 //!
-//! A kept-alive connection that says nothing more after an answer looks like an answer that pauses. What tells them
-//! apart is what the thread does meanwhile: one that has answered waits for work, or reads another request.
+//! Most say themselves where they end. One that does not looks, on a kept-alive connection that says nothing more,
+//! like an answer that pauses. What tells them apart is what the thread does meanwhile: one that has answered waits
+//! for work, or reads another request.
 
 use std::collections::{HashMap, HashSet};
 
 use underspan_model::State;
 
-use super::assemble::{Asked, Assembler, Told};
+use super::assemble::{Asked, Assembler, Progress, Told};
 use crate::record::ThreadSnapshot;
 
 /// Longer than this no answer pauses, in nanoseconds.
 pub(super) const LONGEST_PAUSE_NS: u64 = 30_000_000_000;
+
+/// The same of one that said that there is more: a server that sends events says that it is alive four times a minute.
+pub(super) const LONGEST_SAID_PAUSE_NS: u64 = 60_000_000_000;
 
 /// In these it may wait for work, or for what it needs for its answer: nobody can tell.
 const FOR_WORK: [State; 4] = [State::LockWait, State::PollWait, State::NetRead, State::Other];
@@ -55,7 +59,12 @@ impl Answering {
 
     /// Whether an answer whose last byte was sent a while before `now` merely pauses.
     pub(super) fn pauses(&self, id: u64, told: &Told, now: u64) -> bool {
-        now.saturating_sub(told.until) < LONGEST_PAUSE_NS && self.going_on.contains(&id)
+        let silent = now.saturating_sub(told.until);
+        match told.progress {
+            Progress::GoesOn => silent < LONGEST_SAID_PAUSE_NS,
+            Progress::Whole => false,
+            Progress::Unknown => silent < LONGEST_PAUSE_NS && self.going_on.contains(&id),
+        }
     }
 }
 

@@ -1,16 +1,18 @@
 //! A request is told in parts; here they become one.
 //!
-//! It ends when BPF says so: the next request was read, or the connection was closed. A kept-alive
-//! connection that falls silent after an answer says nothing, so an answered request also ends when
-//! nothing more was sent for [`SILENCE_NS`], unless its thread is still at it.
+//! It ends when its answer says so (see [`super::framing`]), or when BPF does: the next request was read, or the
+//! connection was closed. Of an answer that does not say where it ends, a kept-alive connection that falls silent
+//! says nothing either: that request ends when nothing more was sent for [`SILENCE_NS`], unless its thread is
+//! still at it.
 
 use std::collections::HashMap;
 
 use underspan_model::{Ledger, State};
 
 use super::answering::Answering;
+use super::framing::{Framing, framing};
 use super::http::{self, Head};
-use crate::record::{REQUEST_HEAD, request_end, request_sent_event};
+use crate::record::{REQUEST_HEAD, SENDS_TOLD, request_end, request_sent_event};
 
 /// An answer whose thread waits for work this long after a write was over with that.
 pub(super) const SILENCE_NS: u64 = 1_000_000_000;
@@ -48,6 +50,27 @@ pub(super) struct Asked {
     pub(super) at_read: Ledger,
     /// When it was last told that it is not answered yet; 0: never.
     pub(super) open_told: u64,
+    /// What ends its answer, once that has begun.
+    pub(super) framing: Framing,
+}
+
+impl Asked {
+    /// Where the client is on this host too, over a socket whose close is not always seen.
+    fn is_unix(&self) -> bool {
+        self.peer == "unix"
+    }
+}
+
+/// How far an answer has come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nobody can tell.
+    #[default]
+    Unknown,
+    /// More of it is to come.
+    GoesOn,
+    /// Its last byte was sent.
+    Whole,
 }
 
 /// The latest of the other parts.
@@ -61,6 +84,9 @@ pub(super) struct Told {
     pub(super) status: u16,
     pub(super) answered: bool,
     pub(super) shared_thread: bool,
+    /// Writes that were told.
+    pub(super) writes: u32,
+    pub(super) progress: Progress,
     /// The reading thread's time from `read` to `until`.
     pub(super) ledger: Ledger,
 }
@@ -123,6 +149,13 @@ impl Assembler {
         asked.head = http::request_head(&asked.unfinished);
     }
 
+    /// How an answer begins.
+    pub(super) fn answers(&mut self, id: u64, start: &[u8]) {
+        if let Some((asked, _)) = self.pending.get_mut(&id) {
+            asked.framing = framing(&asked.head.method, start);
+        }
+    }
+
     /// Part of an answer, or the end. Returns the request if it is whole now.
     pub(super) fn told(&mut self, event: &request_sent_event) -> Option<Finished> {
         let (asked, told) = self.pending.get_mut(&event.id)?;
@@ -136,6 +169,8 @@ impl Assembler {
             Ledger::new(event.ns)
         };
         let answer = event.answer.map(|c| c as u8);
+        let writes = told.as_ref().map_or(0, |told| told.writes) + 1;
+        let progress = progress(asked, event, writes);
         *told = Some(Told {
             until,
             sent_tid: event.h.tid,
@@ -144,9 +179,12 @@ impl Assembler {
             status: http::status(answer.get(..event.answer_len.into()).unwrap_or_default()),
             answered: event.answered != 0,
             shared_thread: event.shared_thread != 0,
+            writes,
+            progress,
             ledger,
         });
         let end = match (u32::from(event.end), event.answered != 0) {
+            (request_end::END_NOT, _) if progress == Progress::Whole => "sent",
             (request_end::END_NOT, _) => return None,
             // A client that resets after its answer is how some close.
             (_, true) => "sent",
@@ -230,6 +268,26 @@ impl Assembler {
         }
         let told = told.unwrap_or_else(|| Told { until: asked.read, ..Told::default() });
         Some(Finished { asked, told, end })
+    }
+}
+
+/// How far an answer has come with this write, of which so many were told.
+fn progress(asked: &Asked, event: &request_sent_event, writes: u32) -> Progress {
+    let is_whole = match asked.framing {
+        Framing::Unknown => return Progress::Unknown,
+        Framing::Bytes(bytes) => event.bytes_out >= bytes,
+        Framing::Chunks => event.last_chunk != 0,
+        // That a Unix socket was closed is not seen on every kernel.
+        Framing::Close if asked.is_unix() => return Progress::Unknown,
+        Framing::Close => false,
+    };
+    match is_whole {
+        true => Progress::Whole,
+        // Writes that follow at once are not told, and the rest may have been among them.
+        false if writes >= SENDS_TOLD && matches!(asked.framing, Framing::Bytes(_)) => {
+            Progress::Unknown
+        }
+        false => Progress::GoesOn,
     }
 }
 

@@ -11,8 +11,7 @@
 #include <bpf/bpf_endian.h>
 #include "head.bpf.h"
 
-/* Writes that are told one by one; after these, at most one a millisecond. */
-#define SENDS_TOLD 16
+/* After SENDS_TOLD writes, at most one is told in so long. */
 #define SENDS_TOLD_EVERY_NS 1000000
 
 enum phase {
@@ -47,6 +46,7 @@ struct conn {
 	__u8 unsure;	/* older than us: a request may be in progress */
 	__u16 head_left; /* bytes of the head that may still be told; 0: it is over */
 	char answer[ANSWER_HEAD];
+	__u8 last_chunk; /* the latest write ended as chunked answers end */
 };
 
 struct {
@@ -118,9 +118,31 @@ static __always_inline void tell_sent(struct conn *c, enum request_end end)
 		c->shared = 1;
 	e->shared_thread = c->shared;
 	e->answer_len = c->answer_len;
+	e->last_chunk = c->last_chunk;
 	__builtin_memcpy(e->answer, c->answer, ANSWER_HEAD);
 	submit(e);
 	c->told = c->sent;
+}
+
+/* How an answer begins, in the first buffer of its first write: there the head is that says how long it is. */
+static __always_inline void tell_answer(struct conn *c, __u64 start, __u32 len)
+{
+	struct request_answer_event *e = reserve(TRACKER_REQUEST, sizeof(*e));
+
+	if (!e)
+		return;
+	__builtin_memset(&e->h, 0, sizeof(e->h));
+	e->h.kind = EVENT_REQUEST_ANSWER;
+	e->h.tgid = c->tgid;
+	e->id = c->id;
+	e->_pad = 0;
+	if (len > ANSWER_START)
+		len = ANSWER_START;
+	barrier_var(len);
+	e->len = len;
+	if (len > ANSWER_START || bpf_probe_read_user(e->start, len, (void *)start))
+		e->len = 0;
+	submit(e);
 }
 
 static __always_inline void close_request(struct conn *c, enum request_end end, __u64 now)

@@ -6,11 +6,12 @@ use underspan_model::Ledger;
 
 use super::answering::Answering;
 use super::assemble::{Asked, Assembler, Finished, Told, phases};
+use super::framing::Framing;
 use super::path::Paths;
 use super::{address, http, open};
 use crate::record::{
     DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, read_at,
-    request_head_event, request_read_event, request_sent_event,
+    request_answer_event, request_head_event, request_read_event, request_sent_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Measure, Rows, Thread};
@@ -129,6 +130,15 @@ impl Decoder for RequestDecoder {
                 let (id, at, piece) = more(bytes)?;
                 self.assembler.more(id, at, piece);
             }
+            event_kind::EVENT_REQUEST_ANSWER => {
+                let event: request_answer_event = read(bytes)?;
+                let start = event.start.get(..event.len as usize).ok_or(DecodeError::Value {
+                    kind: event_kind::EVENT_REQUEST_ANSWER,
+                    field: "len",
+                    value: event.len.into(),
+                })?;
+                self.assembler.answers(event.id, start);
+            }
             event_kind::EVENT_REQUEST_SENT | event_kind::EVENT_REQUEST_END => {
                 let event: request_sent_event = read(bytes)?;
                 if let Some(finished) = self.assembler.told(&event) {
@@ -212,6 +222,7 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         born: event.born,
         at_read: Ledger::new(event.ns),
         open_told: 0,
+        framing: Framing::Unknown,
         unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
 }

@@ -3,6 +3,7 @@
 mod answering;
 mod assemble;
 mod decode;
+mod framing;
 mod http;
 mod open;
 mod path;

@@ -12,6 +12,7 @@
 #include "older.bpf.h"
 
 #define MSG_PEEK 2
+#define SEND_SHUTDOWN 2
 
 /* accept() returned this socket. Between accept and the first read only its address is known. */
 struct accepted {
@@ -181,9 +182,12 @@ static __always_inline void received(struct sock *sk, int ret, int flags)
 	}
 	if (c->phase == PHASE_SENT)
 		close_request(c, END_NEXT, now);
-	if (c->phase == PHASE_IDLE)
-		begin_request(c, sk, t, ret, now);
-	else {
+	if (c->phase == PHASE_IDLE) {
+		/* Who can answer nothing more reads what is left of the last request (FastCGI's end of input, say). A
+		 * first one may be there although its client has closed, which shuts both sides of a Unix socket. */
+		if (!c->number || !(sk->sk_shutdown & SEND_SHUTDOWN))
+			begin_request(c, sk, t, ret, now);
+	} else {
 		c->bytes_in += ret;
 		if (c->head_left)
 			tell_head(c, t, ret, now);
@@ -239,18 +243,25 @@ static __always_inline bool is_interim(const char *answer)
 	       answer[10] == '0' && answer[11] != '1';
 }
 
+static __always_inline bool is_http(const char *answer)
+{
+	return answer[0] == 'H' && answer[1] == 'T' && answer[2] == 'T' && answer[3] == 'P' &&
+	       answer[4] == '/' && answer[5] == '1';
+}
+
 /* The first bytes of an answer; false if they are none of it. */
-static __always_inline bool answered(struct conn *c, int ret)
+static __always_inline bool answered(struct conn *c, const struct user_buffers *buffers, int ret)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &c->tid);
-	struct user_buffers buffers = {};
+	__u64 len = buffers->at[0].len;
 
-	user_buffers(&buffers, ret);
-	if (ret >= ANSWER_HEAD && buffers.at[0].len >= ANSWER_HEAD &&
-	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffers.at[0].base)) {
+	if (ret >= ANSWER_HEAD && len >= ANSWER_HEAD &&
+	    !bpf_probe_read_user(c->answer, ANSWER_HEAD, (void *)buffers->at[0].base)) {
 		if (is_interim(c->answer))
 			return false;
 		c->answer_len = ANSWER_HEAD;
+		if (is_http(c->answer))
+			tell_answer(c, buffers->at[0].base, len < ret ? len : ret);
 	}
 	if (t && t->born == c->born && t->open_requests)
 		t->open_requests--;
@@ -262,6 +273,7 @@ static __always_inline bool answered(struct conn *c, int ret)
 
 static __always_inline void sent(struct sock *sk, int ret)
 {
+	struct user_buffers buffers = {};
 	struct conn *c;
 	__u64 now;
 
@@ -284,13 +296,15 @@ static __always_inline void sent(struct sock *sk, int ret)
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	if (c->phase == PHASE_READ && !answered(c, ret))
+	user_buffers(&buffers, ret);
+	if (c->phase == PHASE_READ && !answered(c, &buffers, ret))
 		return;
 	c->bytes_out += ret;
 	c->sent = now;
 	c->sent_tid = bpf_get_current_pid_tgid();
 	c->ledger_ok = ledger_since(c, now, c->at_read, c->at_sent);
-	if (c->sends++ < SENDS_TOLD || now - c->told >= SENDS_TOLD_EVERY_NS)
+	c->last_chunk = ends_last_chunk(&buffers, ret);
+	if (c->sends++ < SENDS_TOLD || c->last_chunk || now - c->told >= SENDS_TOLD_EVERY_NS)
 		tell_sent(c, END_NOT);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Records of the request tracker. A request is told in parts: read, head (for every further piece of
- * it, if it came in several), sent (again for every further write), end. User space puts them
- * together by id.
+ * it, if it came in several), answer, sent (again for every further write), end. User space puts
+ * them together by id.
  */
 #ifndef UNDERSPAN_REQUEST_H
 #define UNDERSPAN_REQUEST_H
@@ -12,6 +12,9 @@
 
 #define REQUEST_HEAD 2048 /* first bytes of a request: enough for the traceparent header */
 #define ANSWER_HEAD 16	  /* first bytes of an answer: "HTTP/1.1 200 OK" */
+#define ANSWER_START 1024 /* first bytes of an answer: enough for the header that says how long it is */
+
+#define SENDS_TOLD 16 /* writes of an answer that are told one by one */
 
 enum request_end {
 	END_NOT,
@@ -53,6 +56,16 @@ struct request_head_event {
 	__u8 head[REQUEST_HEAD];
 };
 
+/* The first write of an answer that is HTTP/1.x, of which `len` bytes are told. Comes before its
+ * request_sent_event. */
+struct request_answer_event {
+	struct event_header h;
+	__u64 id;
+	__u32 len;
+	__u32 _pad;
+	__u8 start[ANSWER_START];
+};
+
 /* Bytes of the answer were sent, or the request ended. */
 struct request_sent_event {
 	struct event_header h; /* tid: who sent; time: when */
@@ -66,7 +79,8 @@ struct request_sent_event {
 	__u8 shared_thread;
 	__u8 answered; /* something was sent */
 	__u8 answer_len;
-	__u8 _pad[4];
+	__u8 last_chunk; /* the write ended as chunked answers end */
+	__u8 _pad[3];
 	char answer[ANSWER_HEAD];
 };
 

@@ -1,5 +1,6 @@
 //! Requests, from records to rows.
 
+mod framed;
 mod head;
 mod names;
 mod open;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use super::{HANDLED, MS, assert_within, check, two_requests};
 use crate::machine::{Since, SinceOf};
+use crate::python_stacks::common::{Program, interpreters};
 use crate::watcher::{Watcher, monotonic};
 use crate::workload::{Workload, eventually};
 
@@ -86,3 +87,60 @@ fn a_client_that_resets_before_the_answer() {
     assert_eq!((row.u64("bytes_out"), row.u64("sent_tid")), (0, 0));
     assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
 }
+
+/// Answers as php-fpm does: says that there is no more of the answer, and then reads what is left of the request.
+const READS_THE_REST: &str = r"
+import os, socket, sys
+path = '/tmp/underspan-rest-%d' % os.getpid()
+for server in (socket.create_server(('127.0.0.1', 0)), socket.create_server(path, family=socket.AF_UNIX)):
+    name = server.getsockname()
+    say(name if isinstance(name, str) else name[1])
+    connection, _ = server.accept()
+    connection.recv(4)
+    connection.sendall(b'answer')
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(8):
+        pass
+    connection.close()
+    say('closed')
+os.unlink(path)
+";
+
+#[test]
+fn the_rest_of_an_answered_request_is_no_other() {
+    let python = interpreters().pop().unwrap();
+    let mut watcher = Watcher::new();
+    let mut program = Program::start(&python, READS_THE_REST);
+    let pid = program.pid() as u32;
+    watcher.watch(pid);
+    let asks = |mut stream: Box<dyn ReadWrite>| {
+        stream.write_all(b"askrest.").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"answer");
+        drop(stream);
+    };
+    let port: u16 = program.hear().parse().unwrap();
+    asks(Box::new(TcpStream::connect(("127.0.0.1", port)).unwrap()));
+    assert_eq!(program.hear(), "closed");
+    let path = program.hear();
+    asks(Box::new(UnixStream::connect(path).unwrap()));
+    assert_eq!(program.hear(), "closed");
+    for bytes in ["127.0.0.1", "unix"] {
+        let row = watcher.row("requests", |row| row.text("peer").starts_with(bytes));
+        assert_eq!((row.text("end"), row.u64("bytes_out")), ("sent", 6), "{row:?}");
+    }
+    drop(program);
+    eventually("its process has ended", || {
+        watcher.drain();
+        (watcher.rows_in("requests", pid).len() >= 2).then_some(())
+    });
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    watcher.drain();
+    let rows = watcher.rows_in("requests", pid);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+}
+
+/// A connection of either kind.
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}

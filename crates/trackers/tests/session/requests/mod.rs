@@ -11,6 +11,7 @@ use crate::workload::Workload;
 mod between;
 mod cost;
 mod ends;
+mod framed;
 mod older;
 mod pauses;
 mod pieces;
