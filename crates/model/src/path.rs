@@ -94,6 +94,11 @@ impl Waits {
         self.watched.insert(thread, since);
     }
 
+    /// Whether every wait of this thread is known, from some time on.
+    pub fn knows(&self, thread: u32) -> bool {
+        self.watched.contains_key(&thread)
+    }
+
     /// Adds a wait. Waits of a thread may come in any order; one that overlaps another is left out,
     /// since only one of them can be true.
     pub fn push(&mut self, tid: u32, wait: Blocked) {

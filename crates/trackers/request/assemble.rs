@@ -50,11 +50,23 @@ pub(super) struct Asked {
     pub(super) at_read: Ledger,
     /// When it was last told that it is not answered yet; 0: never.
     pub(super) open_told: u64,
+    /// Its thread ended: when, and what it had done for it until then.
+    pub(super) died: Option<(u64, Ledger)>,
     /// What ends its answer, once that has begun.
     pub(super) framing: Framing,
 }
 
 impl Asked {
+    /// What its thread did until then, of which nothing was told: unknown, but for what the end of the thread told.
+    fn lost_sight(&self, until: u64) -> Ledger {
+        let (died, mut ledger) = self.died.unwrap_or_else(|| (self.read, Ledger::default()));
+        if died > until {
+            ledger = Ledger::default();
+        }
+        ledger[State::Other] += until.saturating_sub(self.read).saturating_sub(ledger.total());
+        ledger
+    }
+
     /// Where the client is on this host too, over a socket whose close is not always seen.
     fn is_unix(&self) -> bool {
         self.peer == "unix"
@@ -160,14 +172,8 @@ impl Assembler {
     pub(super) fn told(&mut self, event: &request_sent_event) -> Option<Finished> {
         let (asked, told) = self.pending.get_mut(&event.id)?;
         let until = event.h.time;
-        let ledger = if event.ledger_ok == 0 {
-            // The thread is gone: what it did is unknown, and shown as that.
-            let mut unknown = Ledger::default();
-            unknown[State::Other] = until.saturating_sub(asked.read);
-            unknown
-        } else {
-            Ledger::new(event.ns)
-        };
+        let ledger =
+            if event.ledger_ok == 0 { asked.lost_sight(until) } else { Ledger::new(event.ns) };
         let answer = event.answer.map(|c| c as u8);
         let writes = told.as_ref().map_or(0, |told| told.writes) + 1;
         let progress = progress(asked, event, writes);
@@ -211,6 +217,15 @@ impl Assembler {
         let pending = self.pending.values();
         pending
             .filter_map(|(asked, told)| Some((asked, told.as_ref().filter(|told| told.answered)?)))
+    }
+
+    /// A thread has ended, whose ledger began at `born`.
+    pub(super) fn thread_ended(&mut self, tid: u32, born: u64, until: u64, ledger: &Ledger) {
+        for (asked, _) in self.pending.values_mut() {
+            if (asked.tid, asked.born) == (tid, born) {
+                asked.died = ledger.since(&asked.at_read).map(|ledger| (until, ledger));
+            }
+        }
     }
 
     /// Requests of a process that has ended.
@@ -292,10 +307,9 @@ fn progress(asked: &Asked, event: &request_sent_event, writes: u32) -> Progress 
 }
 
 impl Finished {
-    /// Ends an unanswered request now. What its thread did is not known.
+    /// Ends an unanswered request now. What its thread did is not known, unless it ended.
     fn cut(&mut self, now: u64) {
         self.told.until = now.max(self.asked.read);
-        self.told.ledger = Ledger::default();
-        self.told.ledger[State::Other] = self.told.until - self.asked.read;
+        self.told.ledger = self.asked.lost_sight(self.told.until);
     }
 }

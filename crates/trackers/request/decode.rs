@@ -12,6 +12,7 @@ use super::{address, http, open};
 use crate::record::{
     DecodeError, ThreadSnapshot, comm, event_header, event_kind, kind, read, read_at,
     request_answer_event, request_head_event, request_read_event, request_sent_event,
+    thread_exit_event,
 };
 use crate::rows::{span_row, write_ledger};
 use crate::{Context, Decoder, Measure, Rows, Thread};
@@ -145,6 +146,11 @@ impl Decoder for RequestDecoder {
                     self.over(finished, context, rows);
                 }
             }
+            event_kind::EVENT_THREAD_EXIT => {
+                let exit: thread_exit_event = read(bytes)?;
+                let ledger = Ledger::new(exit.ns);
+                self.assembler.thread_ended(exit.h.tid, exit.h.time, exit.until, &ledger);
+            }
             event_kind::EVENT_PROCESS_EXIT => {
                 let header: event_header = read(bytes)?;
                 for finished in self.assembler.process_ended(header.tgid, header.time) {
@@ -223,6 +229,7 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         at_read: Ledger::new(event.ns),
         open_told: 0,
         framing: Framing::Unknown,
+        died: None,
         unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
 }

@@ -67,16 +67,19 @@ impl Paths {
         self.waits.forget_before(now.saturating_sub(remember));
     }
 
-    /// Writes the path of a slow request's handler. One that ran on an event loop has none of its own.
+    /// Writes the path of a slow request's handler: back from who answered it, if that is known. One that ran on an
+    /// event loop has none of its own.
     pub(super) fn write(&self, finished: &Finished, context: &mut dyn Context, rows: &mut Rows) {
         let (asked, told) = (&finished.asked, &finished.told);
-        if told.shared_thread || told.until.saturating_sub(asked.read) < SLOW_NS {
+        let answered_elsewhere = told.sent_tid != asked.tid && self.waits.knows(told.sent_tid);
+        let on_loop = told.shared_thread && !answered_elsewhere;
+        if on_loop || told.until.saturating_sub(asked.read) < SLOW_NS {
             return;
         }
+        let last = if answered_elsewhere { told.sent_tid } else { asked.tid };
         let id = format!("{:016x}", asked.id);
         let columns = columns_of_paths();
-        for (number, step) in self.waits.path(asked.tid, asked.read, told.until).iter().enumerate()
-        {
+        for (number, step) in self.waits.path(last, asked.read, told.until).iter().enumerate() {
             let thread = context.thread(0, step.tid, "");
             let batch = rows.table("critical_path", &columns);
             let mut row = span_row(batch, context, &thread, step.start, step.end - step.start);

@@ -14,7 +14,7 @@ use super::decode::UNNAMED_NS;
 use super::{RequestTracker, address};
 use crate::record::{
     DecodeError, ThreadSnapshot, bytes_of, event_header, event_kind, request_end,
-    request_head_event, request_read_event, request_sent_event,
+    request_head_event, request_read_event, request_sent_event, thread_exit_event,
 };
 use crate::tests::support::{FakeContext, Row, decode};
 use crate::{Decoder, Rows, Tracker as _};
@@ -238,6 +238,37 @@ fn an_unknown_ledger_is_shown_as_that() {
     let sent = request_sent_event { ledger_ok: 0, ..sent_event(request_end::END_CLOSED) };
     let row = row_of(read_event(), &sent);
     assert_eq!((row.u64("other_ns"), row.ledger_total()), (11_000, 11_000));
+}
+
+/// The process was killed: its connections were closed when the thread was gone.
+#[test]
+fn what_a_thread_did_before_it_ended_is_known() {
+    const BORN: u64 = 4_000;
+    let mut at_read = Ledger::default();
+    at_read[State::Running] = 5_000;
+    let read = request_read_event { born: BORN, ns: *at_read.cells(), ..read_event() };
+    let ended = |born: u64, until: u64| {
+        let mut ledger = at_read;
+        ledger[State::Running] += 1_000;
+        ledger[State::Sleep] = until - 10_000;
+        let h = header(event_kind::EVENT_THREAD_EXIT, 5_007, born);
+        thread_exit_event { h, until, ns: *ledger.cells() }
+    };
+    let play = || Play::new().event(&read_bytes(read, HEAD.as_bytes()));
+    let cells = |row: &Row| ["running_ns", "sleep_ns", "other_ns"].map(|cell| row.u64(cell));
+    let closed =
+        request_sent_event { ledger_ok: 0, answered: 0, ..sent_event(request_end::END_CLOSED) };
+    let row = play().event(bytes_of(&ended(BORN, 19_990))).event(bytes_of(&closed)).row();
+    assert_eq!((cells(&row), row.ledger_total()), ([1_000, 9_990, 10], 11_000));
+    // Also where only the end of the process tells that the request has ended.
+    let exit = header(event_kind::EVENT_PROCESS_EXIT, 5_000, 20_000);
+    let row = play().event(bytes_of(&ended(BORN, 19_990))).event(bytes_of(&exit)).row();
+    assert_eq!((cells(&row), row.text("end")), ([1_000, 9_990, 10], "closed"));
+    // Another thread of the same number; and one that went on.
+    for other in [ended(BORN + 1, 19_990), ended(BORN, 20_010)] {
+        let row = play().event(bytes_of(&other)).event(bytes_of(&closed)).row();
+        assert_eq!(cells(&row), [0, 0, 11_000]);
+    }
 }
 
 #[test]

@@ -112,3 +112,30 @@ fn a_quick_request_has_none() {
     records.extend(request(99));
     assert_eq!(path(&records), []);
 }
+
+/// A server whose reading thread hands its requests on: what that thread waits for afterwards is its next work.
+#[test]
+fn it_leads_back_from_who_answered() {
+    let [read, mut sent] = request(200);
+    let tid = std::mem::offset_of!(event_header, tid);
+    sent[tid..tid + 4].copy_from_slice(&5_008_u32.to_ne_bytes());
+    let records = |known: bool| {
+        let mut records = vec![started(if known { 5_008 } else { 5_009 }), started(5_007)];
+        // The worker is woken by the reader, and sleeps in the handler.
+        records.push(waited(5_008, 500, 520, State::LockWait, 5_007));
+        records.push(waited(5_008, 1_030, 150, State::Sleep, 0));
+        records.extend([read.clone(), sent.clone()]);
+        records
+    };
+    assert_eq!(
+        path(&records(true)),
+        [
+            step(0, 5_007, 20, "run", "running"),
+            step(1, 5_008, 10, "run", "running"),
+            step(2, 5_008, 150, "wait", "sleep"),
+            step(3, 5_008, 20, "run", "running"),
+        ]
+    );
+    // Of a thread whose waits nobody told, it is not said that it ran.
+    assert_eq!(path(&records(false)), [step(0, 5_007, 200, "run", "running")]);
+}

@@ -144,3 +144,37 @@ fn the_rest_of_an_answered_request_is_no_other() {
 /// A connection of either kind.
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
+
+/// Computes for a while instead of answering, until it is killed.
+const KILLED: &str = r"
+import os, signal, socket, threading, time
+server = socket.create_server(('127.0.0.1', 0))
+say(server.getsockname()[1])
+def serve():
+    connection, _ = server.accept()
+    connection.recv(64)
+    time.sleep(0.1)
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=serve).start()
+";
+
+#[test]
+fn a_process_that_is_killed_in_the_middle() {
+    let python = interpreters().pop().unwrap();
+    let mut watcher = Watcher::new();
+    let mut program = Program::start(&python, KILLED);
+    let port: u16 = program.hear().parse().unwrap();
+    watcher.watch(program.pid() as u32);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /killed HTTP/1.1\r\n\r\n").unwrap();
+    let _reset_or_closed = stream.read(&mut [0; 64]);
+    let row = watcher.row("requests", |row| row.text("path") == "/killed");
+    assert_eq!((row.text("end"), row.u64("status")), ("closed", 0));
+    assert_eq!(row.ledger_total(), u128::from(row.u64("handler_ns")));
+    let busy = row.u64("running_ns") + row.u64("runnable_ns");
+    assert!(row.u64("sleep_ns") >= 99 * MS && busy >= 190 * MS, "{row:?}");
+    assert!(row.u64("other_ns") <= 10 * MS, "{row:?}");
+}
