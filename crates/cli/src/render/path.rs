@@ -10,6 +10,9 @@ use super::explanation::hanging;
 /// Lines at the most; the longest stretches are shown.
 const LINES: usize = 12;
 
+/// Waits below the threshold have no rows of their own.
+const RUN: &str = "running or in short waits";
+
 /// A stretch in which one thread is on the path.
 struct Stretch<'a> {
     first: &'a PathStep,
@@ -31,8 +34,13 @@ pub(super) fn path(it: &Explanation, width: usize, ink: Ink) -> String {
         let label = format!("  +{:<10} {:>11}  ", duration(at), duration(stretch.ns));
         let doing = stretch.states.iter().map(|(state, ns)| format!("{state} {}", duration(*ns)));
         let doing: Vec<_> = doing.collect();
+        let request = &it.request;
         let who = match stretch.first.depth {
-            0 => String::from("its own thread"),
+            0 if stretch.first.tid == request.tid => String::from("its own thread"),
+            0 => format!("{} ({}), which answered", stretch.first.thread, stretch.first.tid),
+            _ if stretch.first.tid == request.tid => {
+                format!("{} ({}), which read it", stretch.first.thread, stretch.first.tid)
+            }
             _ => format!("{} ({})", stretch.first.thread, stretch.first.tid),
         };
         text += &hanging(&label, &format!("{who}: {}", doing.join(", ")), width, str::to_owned);
@@ -56,6 +64,7 @@ fn stretches(path: &[PathStep]) -> Vec<Stretch<'_>> {
         last.ns = last.ns.saturating_add(step.duration_ns);
         let name = match step.kind.as_str() {
             "unknown" => "not known",
+            "run" => RUN,
             _ => step.state.name(),
         };
         match last.states.iter_mut().find(|(state, _)| *state == name) {

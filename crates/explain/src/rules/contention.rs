@@ -5,18 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use underspan_model::{GilWait, State, Wait, idle};
 
 use crate::case::{
-    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, route, wait_row,
+    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, ready, route, wait_row,
     without_work_words,
 };
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::losses::gaps;
+use crate::rules::cpu::MORE_CPUS;
 use crate::rules::lock_kind::Lock;
 use crate::words;
 
 /// CPython asks the holder to let go every 5 ms. One that kept it for so long in one wait could not be
 /// asked. With many threads a wait as long is just their turns, one after another.
 const UNINTERRUPTED_NS: u64 = 100_000_000;
+
+/// A holder that had no CPU for this share of a wait is a victim too.
+const STARVED: f64 = 0.2;
 
 /// Waits for the GIL while nobody collected.
 pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
@@ -30,9 +34,12 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
     let own = clipped(own, case.window.handler);
     let waits = case.waits_of(tid, case.window.handler, |state| state == State::GilWait);
 
-    let mut holders: BTreeMap<u32, Suspect> = BTreeMap::new();
+    let (mut holders, mut starved) = (BTreeMap::<u32, Suspect>::new(), Cover::default());
     for (wait, part) in own.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
-        holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held(wait, *part));
+        let without_cpu = without_cpu(case, wait.holder_tid, *part);
+        let held = held(wait, *part).min(part.len() - without_cpu.total());
+        holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held);
+        starved = starved.union(&without_cpu);
     }
     let mut rows: Vec<_> = own.iter().map(|(w, part)| (part.len(), gil_row(w))).collect();
     rows.extend(waits.iter().map(|(w, part)| (part.len(), wait_row(w))));
@@ -58,7 +65,15 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
     let waited = words::duration(ns);
     let draft = case.draft(Kind::GilWait, &[(State::GilWait.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
+    let starved = starved.intersect(&at).total();
     Some(match culprit {
+        None if starved > 0 && words::fraction(starved, ns) >= STARVED => {
+            let text = format!(
+                "Waited {waited} for the GIL; who held it waited for a CPU itself for {} of that",
+                words::duration(starved)
+            );
+            draft.say(text, MORE_CPUS)
+        }
         Some(culprit) => {
             let text = format!(
                 "Waited {waited} for the GIL, held by {}{}",
@@ -72,6 +87,12 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
             draft.say(text, advice)
         }
     })
+}
+
+/// When a thread was ready to run, and did not.
+pub(super) fn without_cpu(case: &Case<'_>, tid: u32, part: Interval) -> Cover {
+    let waits = case.waits.iter().filter(|wait| wait.tid == tid);
+    waits.map(|wait| ready(wait).overlap(part)).collect()
 }
 
 /// How long the holder had the GIL within a part of a wait, at the least: what it had may all lie in the

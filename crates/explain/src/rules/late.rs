@@ -11,7 +11,7 @@ use crate::case::{
 };
 use crate::finding::{Culprit, RowRef};
 use crate::interval::{Cover, Interval};
-use crate::rules::contention::held;
+use crate::rules::contention::{held, without_cpu};
 use crate::window::{Window, is_gil};
 use crate::words;
 
@@ -157,7 +157,9 @@ impl<'a> Late<'a> {
             }
             if wait.holder_tid != 0 {
                 let suspect = holders.entry(wait.holder_tid).or_default();
-                suspect.add(&wait.holder_thread, held(wait, part).min(ns));
+                // Who had no CPU was a victim as well.
+                let starved = without_cpu(case, wait.holder_tid, part).intersect(at).total();
+                suspect.add(&wait.holder_thread, held(wait, part).min(ns.saturating_sub(starved)));
             }
         }
         let covers =

@@ -1,7 +1,7 @@
 //! What Python does to its own threads: collections, and the lock of the interpreter.
 
 use underspan_explain::{Evidence, Kind, Relation, explain};
-use underspan_model::State;
+use underspan_model::{State, Wait};
 
 use crate::common::*;
 use crate::{handler, of, only};
@@ -81,6 +81,27 @@ fn the_gil_holder_is_named_with_its_request() {
     let culprit = gil.culprit.unwrap();
     assert_eq!((culprit.tid, culprit.route.as_str()), (4113, "GET /export"));
     assert_eq!(culprit.request_id, "0000000000000007");
+}
+
+/// At a low priority beside others that compute: the holder is a victim of theirs as well.
+#[test]
+fn a_holder_without_a_cpu_is_not_blamed() {
+    let slow = handler(&[(State::GilWait, 300)]);
+    let holder = (4113, "ThreadPoolExecutor-0_3");
+    let with = |lacked_ms| {
+        let ready = Wait { tid: holder.0, ..wait(&slow, State::Runnable, 30, lacked_ms) };
+        let gil_waits = vec![gil_wait(&slow, 10, 300, holder, 0)];
+        only(&Evidence { gil_waits, waits: vec![ready], ..of(slow.clone()) })
+    };
+    assert_eq!(with(50).relation, Relation::Caused);
+    let gil = with(200);
+    assert_eq!((gil.relation, gil.culprit), (Relation::Unknown, None));
+    assert!(gil.text.contains("who held it waited for a CPU itself for 200.0 ms"), "{}", gil.text);
+    assert!(
+        gil.advice.contains("CPUs") && !gil.advice.contains("another process"),
+        "{}",
+        gil.advice
+    );
 }
 
 #[test]
