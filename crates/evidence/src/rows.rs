@@ -16,6 +16,8 @@ use crate::{Error, network, samples};
 pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
 /// Requests this long before tell which threads serve requests.
 const POOL_NS: u64 = 10_000_000_000;
+/// Requests that are looked at for the one that a proxy made of this one. Among more it could not be told.
+const UPSTREAMS: u64 = 1000;
 /// Rows of a kind that are read at most.
 pub(crate) const ROWS: u64 = 20_000;
 
@@ -47,10 +49,11 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         around.lost(),
     )?;
     let threads = samples::suspects(&request, &waits, &gil_waits, &gc_pauses);
-    let (samples, stalls, ongoing) = tokio::try_join!(
+    let (samples, stalls, ongoing, upstreams) = tokio::try_join!(
         samples::samples_during(store, &request, &threads),
         around.stalls(),
-        samples::ongoing(store, &request)
+        samples::ongoing(store, &request),
+        around.upstreams()
     )?;
     let network = network::Network::read(store, &request, &waits).await?;
     Ok(Evidence {
@@ -60,6 +63,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         accepts: network.accepts,
         listeners: network.listeners,
         peers: network.peers,
+        upstreams,
         reader_waits: network.reader_waits,
         counters: network.counters,
         packets: network.packets,
@@ -180,6 +184,30 @@ impl Around<'_> {
             waits.extend(others.rows::<Wait>().await?);
         }
         Ok(waits)
+    }
+
+    /// What other processes of its host served within it, where it may have been passed on to. A proxy's request has
+    /// a route; so has what it makes of it.
+    async fn upstreams(&self) -> Result<Vec<Request>, Error> {
+        let request = self.request;
+        if request.path.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT {} FROM requests AS t WHERE host = {{host:String}} AND pid != {{pid:UInt32}} \
+                AND t.start_time >= fromUnixTimestamp64Nano({{begin:Int64}}) \
+                AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                AND (method = {{method:String}} AND path = {{path:String}} \
+                    OR trace_id = {{trace:String}} AND trace_id != '') LIMIT {{upstreams:UInt64}}",
+            crate::requests::columns()
+        );
+        self.select("requests", &sql)
+            .param("method", &request.method)
+            .param("path", &request.path)
+            .param("trace", &request.trace_id)
+            .param("upstreams", UPSTREAMS)
+            .rows()
+            .await
     }
 
     async fn path(&self) -> Result<Vec<PathStep>, Error> {

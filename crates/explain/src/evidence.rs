@@ -50,6 +50,8 @@ pub struct Evidence {
     pub listeners: Vec<TcpListener>,
     /// What its peers, if they are watched, served on the connections that its thread waited on.
     pub peers: Vec<Request>,
+    /// Requests of other processes of its host within it, of the same trace or with the same method and path.
+    pub upstreams: Vec<Request>,
     /// Waits of threads at the other end that did not read in time.
     pub reader_waits: Vec<Wait>,
     /// What was counted on its host.

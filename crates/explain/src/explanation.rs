@@ -6,6 +6,7 @@ use underspan_model::{LostEvents, PathStep, Request, Span, State};
 use crate::case::Case;
 use crate::finding::{Finding, Part};
 use crate::losses::losses;
+use crate::relay::{self, Relay};
 use crate::spans::{self, SpanView};
 use crate::window::Window;
 use crate::{Circumstance, Evidence, SocketWait, Standing, rules, socket, standing, words};
@@ -31,6 +32,8 @@ pub struct Explanation {
     /// The sockets that its thread waited on, the longest waits first, and what happened on each. Empty on
     /// event loops.
     pub sockets: Vec<SocketWait>,
+    /// Where it was passed on to by a proxy, if that is known.
+    pub relay: Option<Relay>,
     /// Of a request that has no answer yet: where its thread stands, and then other threads of its process
     /// that have waited for longest. Pools that wait for work are left out.
     pub standing: Vec<Standing>,
@@ -87,6 +90,7 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         path: path(evidence),
         sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
         meanwhile: rules::meanwhile(&case),
+        relay: relay::relay(&case),
         standing: standing::standing(&case),
         findings,
         unknown,

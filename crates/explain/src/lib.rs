@@ -12,6 +12,7 @@ mod finding;
 mod interval;
 mod losses;
 mod place;
+mod relay;
 mod rules;
 mod socket;
 mod spans;
@@ -26,6 +27,7 @@ pub use finding::{
     Culprit, Finding, INTERFERENCE, Kind, PROOF, Part, Relation, RowRef, Threshold, WORK,
 };
 pub use place::Place;
+pub use relay::Relay;
 pub use rules::Circumstance;
 pub use socket::{PeerRequest, SocketWait};
 pub use spans::{Match, SpanView};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use underspan_explain::words::{self, count, duration, percent};
-use underspan_explain::{Explanation, Match, Part};
+use underspan_explain::{Explanation, Match, Part, Relay};
 use underspan_model::{LostEvents, StackEnd, State};
 
 use super::bar::cells;
@@ -24,6 +24,10 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
     let mut text = header(it, width, ink);
     text += "\n";
     text += &spans(it, width, ink);
+    if let Some(relay) = &it.relay {
+        text += &section("Passed on", ink);
+        text += &hanging("  ", &passed_on(it, relay), width, str::to_owned);
+    }
     if !it.standing.is_empty() {
         text += &section("Where it stands", ink);
         text += &standing(it, width, ink);
@@ -52,6 +56,26 @@ pub(crate) fn explanation(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &hanging("note: ", note, width, |line| ink.warn(line));
     }
     text
+}
+
+/// To whom a proxy passed it on, how late, and what to ask next.
+fn passed_on(it: &Explanation, relay: &Relay) -> String {
+    let known_by = match relay.known_by {
+        "trace" => "by its trace",
+        _ => "by route and time",
+    };
+    let own = it.client_wait_ns.saturating_sub(relay.duration_ns);
+    format!(
+        "{} ({}) answered {} in {}, {} after it came here ({known_by}); {} are this process's own. See \
+         `underspan explain {}`",
+        relay.process,
+        relay.pid,
+        relay.route,
+        duration(relay.duration_ns),
+        duration(relay.after_ns),
+        duration(own),
+        relay.request_id
+    )
 }
 
 fn section(title: &str, ink: Ink) -> String {

@@ -13,7 +13,7 @@ use seeded::Seeded;
 use underspan_evidence::{Error, Filter, evidence_for, recent_requests, request_by_id};
 use underspan_evidence::{requests_of_trace, spans_of_trace};
 use underspan_explain::{Kind, Match, Relation, explain};
-use underspan_model::{LostEvents, TcpLoss, ThreadStates};
+use underspan_model::{LostEvents, Request, TcpLoss, ThreadStates};
 use underspan_store::Store;
 
 /// What the store gives back must be explained as the rows themselves are.
@@ -81,6 +81,21 @@ async fn what_happened_on_sockets_survives_the_way_through_the_store() {
         assert_eq!(explained.meanwhile, expected.meanwhile);
         seeded.clear().await;
     }
+    seeded.stop().await;
+}
+
+#[tokio::test]
+async fn what_another_process_made_of_a_request_is_found() {
+    let seeded = Seeded::start().await;
+    let mut story = common::quiet();
+    let own = story.request.clone().unwrap();
+    let within = Request { pid: own.pid + 1, start_time: own.start_time + 1, ..own.clone() };
+    let within = Request { request_id: format!("{:016x}", 0xa), ..within };
+    let elsewhere = Request { path: String::from("/other"), ..within.clone() };
+    story.upstreams = vec![within, Request { request_id: format!("{:016x}", 0xb), ..elsewhere }];
+    let put = seeded.put(&story).await;
+    let got = evidence_for(&seeded.store(), put.request.clone().unwrap()).await.unwrap();
+    assert_eq!(got.upstreams, put.upstreams[..1]);
     seeded.stop().await;
 }
 

@@ -85,12 +85,14 @@ impl Seeded {
         moved.accepts.iter_mut().for_each(|r| r.start_time += by);
         moved.listeners.iter_mut().for_each(|r| r.start_time += by);
         moved.peers.iter_mut().for_each(|r| r.start_time += by);
+        moved.upstreams.iter_mut().for_each(|r| r.start_time += by);
         moved.reader_waits.iter_mut().for_each(|r| r.start_time += by);
         moved.counters.iter_mut().for_each(|r| r.start_time += by);
         moved.packets.iter_mut().for_each(|r| r.start_time += by);
 
         let request = moved.request.as_ref().unwrap();
         let requests = moved.request.iter().chain(&moved.siblings).chain(&moved.peers);
+        let requests = requests.chain(&moved.upstreams);
         self.insert("requests", requests).await;
         self.insert("waits", moved.waits.iter().chain(&moved.reader_waits)).await;
         self.insert("tcp_loss", &moved.losses).await;

@@ -9,6 +9,7 @@ mod interpreter;
 mod locks;
 mod loops;
 mod queues;
+mod relays;
 mod told;
 mod words;
 
