@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{GcPause, State};
 
-use crate::case::{Case, Draft, Suspect, clipped, doing_words, gc_row, named, proven};
+use crate::case::{Case, Draft, Suspect, clipped, doing_words, gc_row, proven};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -141,7 +141,7 @@ fn by<'a>(case: &Case<'a>, culprit: &Culprit, at: &Cover) -> Vec<(&'a GcPause, u
 
 fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) -> Finding {
     let pauses = by(case, &culprit, at);
-    let mut who = named(&culprit);
+    let mut who = culprit.named();
     if let Some(first) = who.get_mut(..1) {
         first.make_ascii_uppercase();
     }
