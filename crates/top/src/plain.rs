@@ -72,9 +72,9 @@ pub fn text(view: &View) -> String {
     for culprit in &view.culprits {
         let _ = writeln!(
             text,
-            "  {:>8} of {} others: {} ({}) of {} ({}) {}",
+            "  {:>8} of {}: {} ({}) of {} ({}) {}",
             short(culprit.blocked_ns),
-            culprit.victims,
+            count(culprit.victims as u64, "other", "others"),
             culprit.thread,
             culprit.tid,
             culprit.process,

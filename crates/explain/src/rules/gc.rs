@@ -232,7 +232,8 @@ fn summary(pauses: &[(&GcPause, u64)], culprit: &Culprit) -> String {
         words.push(format!("{mostly}generation {}", culprit.generation));
     }
     if culprit.collected >= 0 {
-        words.push(format!("{} objects collected", culprit.collected));
+        let objects = usize::try_from(culprit.collected).unwrap_or(usize::MAX);
+        words.push(format!("{} collected", words::count(objects, "object")));
     }
     words.push(format!("the longest {}", words::duration(longest)));
     words.join(", ")

@@ -100,6 +100,9 @@ fn what_was_lost_is_always_told() {
     assert!(first.contains("1 event lost, "), "{first}");
     let plain = crate::text(&app.view);
     assert!(plain.lines().next().unwrap().ends_with("; 1 event lost"), "{plain}");
+    assert!(plain.contains(" of 2 others: "), "{plain}");
+    app.view.culprits[0].victims = 1;
+    assert!(crate::text(&app.view).contains(" of 1 other: "));
 }
 
 /// A worker that waits for its next request, and one that waits for a lock in one.
