@@ -1,7 +1,7 @@
 //! What happens, as it is told: for who shows it now rather than keeps it. Decoders make rows of the
 //! same records.
 
-use underspan_model::State;
+use underspan_model::{Ledger, State};
 
 use crate::record::{
     DecodeError, event_header, event_kind, gc_event, gil_event, kind, read, request_sent_event,
@@ -33,6 +33,8 @@ pub enum Observation {
         id: u64,
         /// When.
         time: u64,
+        /// The time of the thread that read it, since then; `None`: not known.
+        ledger: Option<Ledger>,
     },
     /// A stack was taken.
     Sample(Sample),
@@ -80,6 +82,8 @@ pub struct RequestRead {
     pub path: String,
     /// The client.
     pub peer: String,
+    /// The ledger of who read it, at that moment; `None`: not known.
+    pub ledger: Option<Ledger>,
 }
 
 /// A stack, and whose.
@@ -115,7 +119,8 @@ pub fn observe(bytes: &[u8]) -> Result<Option<Observation>, DecodeError> {
         event_kind::EVENT_REQUEST_READ => Observation::Read(crate::request::seen(bytes)?),
         event_kind::EVENT_REQUEST_SENT | event_kind::EVENT_REQUEST_END => {
             let sent: request_sent_event = read(bytes)?;
-            Observation::Answered { id: sent.id, time: sent.h.time }
+            let ledger = (sent.ledger_ok != 0).then(|| Ledger::new(sent.ns));
+            Observation::Answered { id: sent.id, time: sent.h.time, ledger }
         }
         kind @ (event_kind::EVENT_STACK | event_kind::EVENT_ON_CPU) => {
             let event: stack_event = read(bytes)?;

@@ -291,7 +291,8 @@ pub fn goroutines(pid: u32) -> Option<String> {
                 Ok(Err(_)) => format!("; {LATE}: CAP_SYS_NICE is missing"),
                 _ => String::new(),
             };
-            format!("{}, {offsets}, {alive} goroutines{late}", runtime.version())
+            let s = if alive == 1 { "" } else { "s" };
+            format!("{}, {offsets}, {alive} goroutine{s}{late}", runtime.version())
         }
         Err(Error::NotGo | Error::Gone) => return None,
         Err(error) => format!("Go, goroutines not read: {error}"),

@@ -158,7 +158,8 @@ impl Running {
                 .iter()
                 .map(|loss| format!("{} {} ({})", loss.rows, loss.table, loss.reason))
                 .collect();
-            progress(&format!("{lost} rows were lost: {}", losses.join(", ")));
+            let rows = if lost == 1 { "row was" } else { "rows were" };
+            progress(&format!("{lost} {rows} lost: {}", losses.join(", ")));
         }
         Ok(outcome?)
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use underspan_agent::{Agent, Budget, Options, Python, Watched};
+use underspan_explain::words;
 use underspan_trackers::netstack::{self, Netstack, NetstackTracker};
 use underspan_trackers::throttle::{Reader, Source};
 use underspan_trackers::{ALL, Hook, HookStatus, Tracker as _};
@@ -166,7 +167,7 @@ fn sources(watched: &[u32]) -> Vec<HookReport> {
         });
         HookReport {
             what: source.name(),
-            attached: (read > 0).then(|| format!("{read} counters")),
+            attached: (read > 0).then(|| words::count(read, "counter")),
             failed: why.collect(),
         }
     };
@@ -216,7 +217,11 @@ fn text(report: &Report) -> String {
             }
         }
     }
-    let _ = writeln!(text, "\n{} processes would be watched", report.processes.len());
+    let processes = match report.processes.len() {
+        1 => String::from("1 process"),
+        n => format!("{n} processes"),
+    };
+    let _ = writeln!(text, "\n{processes} would be watched");
     for process in &report.processes {
         let _ = write!(text, "  {:>7} {:<15} {}", process.pid, process.process, process.why);
         if !process.python.is_empty() {

@@ -87,9 +87,12 @@ async fn find(store: &Store, id: &Id) -> anyhow::Result<(Request, Vec<Request>)>
             Err(if spans == 0 {
                 unknown(&format!("unknown trace {id}: neither a span nor a request has it"))
             } else {
-                let message = format!(
-                    "unknown trace {id}: {spans} spans have it, but no request that was watched"
-                );
+                let spans = match spans {
+                    1 => String::from("1 span has it"),
+                    n => format!("{n} spans have it"),
+                };
+                let message =
+                    format!("unknown trace {id}: {spans}, but no request that was watched");
                 let hint =
                     "was the service watched then? `underspan doctor` says what is seen here";
                 Failure::new(message).hint(hint).status(UNKNOWN_ID).into()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use underspan_agent::{Capability, DropOptions, LiveOptions, drop_privileges};
-use underspan_top::{Stacks, View, Watch, batch, check_terminal, show, text};
+use underspan_top::{View, Watch, batch, check_terminal, show, text};
 
 use crate::failure::Failure;
 use crate::interval::interval;
@@ -56,7 +56,6 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
         wait_threshold: Duration::from_millis(1),
         on_cpu_hz: args.on_cpu_hz,
     })?;
-    let stacks = Stacks::new();
     if !args.keep_root {
         // The kernel tells where a thread sleeps only to who has this.
         let also_keep = vec![Capability::CAP_SYS_ADMIN];
@@ -66,7 +65,7 @@ pub(crate) fn run(args: Args, global: &Global) -> anyhow::Result<ExitCode> {
     }
     watch.start()?;
     match count {
-        None => show(&mut watch, stacks, args.interval)?,
+        None => show(&mut watch, args.interval)?,
         Some(count) => {
             let mut is_told = false;
             let print = |view: &View| {

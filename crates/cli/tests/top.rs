@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
@@ -195,8 +196,12 @@ fn a_request_is_in_flight_until_it_is_answered() {
     serve.join().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
     let views: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let requests: Vec<_> =
-        views.iter().flat_map(|view| view["requests"].as_array().unwrap()).collect();
+    // Another test of this process has requests, too.
+    let slow = |request: &&Value| request["path"] == "/slow";
+    let of = |view: &Value| -> Vec<Value> {
+        view["requests"].as_array().unwrap().iter().filter(slow).cloned().collect()
+    };
+    let requests: Vec<_> = views.iter().flat_map(of).collect();
     assert!((2..=4).contains(&requests.len()), "{requests:#?}");
     for request in &requests {
         assert_eq!(
@@ -206,7 +211,71 @@ fn a_request_is_in_flight_until_it_is_answered() {
         assert_eq!(request["state"], "sleep");
         assert!(request["age_ns"].as_u64().unwrap() < 3_200_000_000);
     }
-    assert_eq!(views.last().unwrap()["requests"].as_array().unwrap().len(), 0);
+    assert!(of(views.last().unwrap()).is_empty());
+}
+
+/// Reads a request, has `work` done, and answers.
+fn serve_one(listener: &TcpListener, work: impl FnOnce()) {
+    let (mut connection, _) = listener.accept().unwrap();
+    let mut bytes = [0; 1024];
+    let _ = connection.read(&mut bytes).unwrap();
+    work();
+    connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let _ = connection.read(&mut bytes);
+}
+
+#[test]
+fn a_worker_without_a_request_is_idle_and_one_that_waits_for_a_lock_in_a_request_is_not() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pid = std::process::id().to_string();
+    let lock = Arc::new(Mutex::new(()));
+    let (work, queue) = mpsc::channel();
+    let same = Arc::clone(&lock);
+    let worker = std::thread::Builder::new().name("pool-worker".to_owned());
+    let worker = worker.spawn(move || {
+        serve_one(&listener, || {});
+        queue.recv().unwrap();
+        serve_one(&listener, || drop(same.lock().unwrap()));
+    });
+    let watching = top(&["--pid", &pid, "--batch", "24", "--interval", "500ms", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ask = |path: &str| {
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        client
+    };
+    let pause = || std::thread::sleep(Duration::from_secs(3));
+    pause();
+    let _ = ask("/first").read(&mut [0; 1024]).unwrap();
+    pause();
+    let held = lock.lock().unwrap();
+    work.send(()).unwrap();
+    let client = ask("/locked");
+    pause();
+    drop(held);
+    drop(client);
+    worker.unwrap().join().unwrap();
+    let output = watching.wait_with_output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let views: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (mut free, mut at_work) = (0, 0);
+    for view in &views {
+        let threads = view["processes"][0]["threads"].as_array().unwrap();
+        let worker = threads.iter().find(|thread| thread["thread"] == "pool-worker");
+        // An interval that it waited for a lock, or work, from beginning to end.
+        let waited = |thread: &&Value| thread["lock_wait_ns"] == view["interval_ns"];
+        let Some(worker) = worker.filter(waited) else { continue };
+        let requests = view["requests"].as_array().unwrap();
+        let serves = requests.iter().any(|request| request["tid"] == worker["tid"]);
+        assert_eq!(worker["idle"], !serves, "{view:#}");
+        let idle = if serves { &Value::from(0) } else { &view["interval_ns"] };
+        assert_eq!(&worker["idle_ns"], idle, "{view:#}");
+        if serves { at_work += 1 } else { free += 1 }
+    }
+    assert!(free >= 3 && at_work >= 3, "{free} {at_work} {views:#?}");
 }
 
 #[test]

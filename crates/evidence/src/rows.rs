@@ -1,5 +1,7 @@
 //! The rows around one request.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Deserialize;
 use underspan_explain::{Evidence, INTERFERENCE, Process};
 use underspan_model::{
@@ -24,8 +26,8 @@ pub(crate) const ROWS: u64 = 20_000;
 const THREAD: &str = "host, pid, tid, duration_ns, ns_pid, ns_tid, thread";
 /// Columns of `waits`, but for its start.
 pub(crate) const WAIT: &str = "host, pid, tid, duration_ns, ns_pid, ns_tid, thread, state, \
-    runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, holder_thread, futex_addr, syscall, \
-    fd, peer, local, slices";
+    runnable_ns, waker_pid, waker_tid, waker_thread, holder_tid, holder_thread, holder_pid, \
+    holder_process, futex_addr, syscall, fd, peer, local, slices";
 const OVERLAPS: &str = "host = {host:String} AND pid = {pid:UInt32} \
     AND t.start_time >= fromUnixTimestamp64Nano({from:Int64}) \
     AND t.start_time <= fromUnixTimestamp64Nano({end:Int64}) \
@@ -172,7 +174,7 @@ impl Around<'_> {
             return Ok(waits);
         }
         let futexes = waits.iter().filter(|w| w.state == State::LockWait && w.futex_addr != 0);
-        let futexes: std::collections::BTreeSet<_> = futexes.map(|w| w.futex_addr).collect();
+        let futexes: BTreeSet<_> = futexes.map(|w| w.futex_addr).collect();
         let futexes: Vec<_> = futexes.into_iter().collect();
         if !futexes.is_empty() {
             let sql = format!(
@@ -218,7 +220,32 @@ impl Around<'_> {
                 AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
              ORDER BY step LIMIT {{rows:UInt64}}"
         );
-        self.select("critical_path", &sql).param("id", &self.request.request_id).rows().await
+        let mut path: Vec<PathStep> =
+            self.select("critical_path", &sql).param("id", &self.request.request_id).rows().await?;
+        let others = path.iter().map(|step| step.pid).filter(|pid| *pid != self.request.pid);
+        let names = self.process_names(others.collect()).await?;
+        for step in &mut path {
+            step.process = names.get(&step.pid).cloned().unwrap_or_default();
+        }
+        Ok(path)
+    }
+
+    /// What processes of its host were called when it ended.
+    async fn process_names(&self, pids: BTreeSet<u32>) -> Result<BTreeMap<u32, String>, Error> {
+        #[derive(Deserialize)]
+        struct Named {
+            pid: u32,
+            process: String,
+        }
+        if pids.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let sql = "SELECT pid, argMax(process, (start_time, seen)) AS process FROM processes \
+             WHERE host = {host:String} AND pid IN {pids:Array(UInt32)} \
+                AND start_time <= fromUnixTimestamp64Nano({end:Int64}) GROUP BY pid";
+        let pids: Vec<_> = pids.into_iter().collect();
+        let named: Vec<Named> = self.select("processes", sql).param("pids", pids).rows().await?;
+        Ok(named.into_iter().map(|it| (it.pid, it.process)).collect())
     }
 
     /// Of the event loop that served it.

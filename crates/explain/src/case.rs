@@ -384,14 +384,6 @@ pub(crate) fn doing_words(culprit: &Culprit) -> String {
     text
 }
 
-/// `thread worker-1 (4711)`, or the words for several.
-pub(crate) fn named(culprit: &Culprit) -> String {
-    match culprit.tid {
-        0 => culprit.thread.clone(),
-        tid => format!("thread {} ({tid})", culprit.thread),
-    }
-}
-
 fn several(names: &[&str]) -> String {
     let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > 3 { ", …" } else { "" };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use underspan_model::State;
 
-use crate::Place;
+use crate::{Place, words};
 
 /// Time that nobody asked for (queues, collections, locks, CPU shortage) is a finding from here on.
 /// Below ten milliseconds a client notices nothing, and below a twentieth removing it changes nothing.
@@ -216,6 +216,8 @@ pub struct Culprit {
     pub tid: u32,
     /// The thread's name, or words for several.
     pub thread: String,
+    /// The name of its process, if that is another than the request's.
+    pub process: String,
     /// The request that thread was serving.
     pub request_id: String,
     /// That request's method and path.
@@ -238,6 +240,14 @@ impl Culprit {
     /// A culprit of which nothing is known yet.
     pub(crate) fn new(ns: u64) -> Self {
         Culprit { ns, generation: -1, collected: -1, ..Culprit::default() }
+    }
+
+    /// `thread worker-1 (4711)`, `thread tar of backup (pid 4711)`, or the words for several.
+    pub fn named(&self) -> String {
+        match self.tid {
+            0 => self.thread.clone(),
+            tid => words::thread(&self.thread, tid, self.pid, &self.process),
+        }
     }
 }
 

@@ -69,6 +69,18 @@ pub(crate) fn mostly<'a>(
     (words::fraction(ns, total) >= MOSTLY).then_some(Place { ns, ..place })
 }
 
+/// Where code called `gc.collect()`, if that is what a stack shows: the interpreter's function of that name,
+/// beneath no other Python. Collections that nobody asked for do not come by it.
+pub(crate) fn asks_to_collect(stack: &Stack) -> Option<Place> {
+    let mut native = stack.frames.iter().rev().take_while(|f| f.kind != FrameKind::Python);
+    let is_builtin = |frame: &Frame| {
+        let name = frame.function.split('.').next().unwrap_or_default();
+        frame.kind == FrameKind::Native && ["gc_collect", "gc_collect_impl"].contains(&name)
+    };
+    let asked = native.any(is_builtin) && stack.frames.iter().any(|f| f.kind == FrameKind::Python);
+    asked.then(|| place(stack)).flatten()
+}
+
 /// The place that one stack shows.
 pub(crate) fn place(stack: &Stack) -> Option<Place> {
     let innermost_first = || stack.frames.iter().rev();

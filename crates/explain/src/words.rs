@@ -38,6 +38,14 @@ pub fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// `thread worker-1 (4711)`; of another process than the one that is told of, `thread tar of backup (pid 4711)`.
+pub fn thread(name: &str, tid: u32, pid: u32, other_process: &str) -> String {
+    match other_process {
+        "" => format!("thread {name} ({tid})"),
+        process => format!("thread {name} of {process} (pid {pid})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +59,12 @@ mod tests {
         assert_eq!(duration(12_345_678_901), "12.35 s");
         assert_eq!(duration(725_000_000_000), "12 min 5 s");
         assert!(!duration(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_thread_of_another_process_is_named_with_it() {
+        assert_eq!(thread("worker-1", 12, 10, ""), "thread worker-1 (12)");
+        assert_eq!(thread("tar", 12, 10, "backup"), "thread tar of backup (pid 10)");
     }
 
     #[test]

@@ -213,6 +213,31 @@ fn a_thread_of_a_run_queue_is_not_taken_for_one_of_the_process() {
     assert_eq!(finding.culprit.unwrap().pid, 0);
 }
 
+/// Rows say whose thread it was since they have the column.
+#[test]
+fn who_ran_instead_is_named_with_its_process() {
+    let mut slices = queued(&[(4, 9001); 20]);
+    for wait in &mut slices.waits {
+        (wait.holder_pid, wait.holder_process) = (9000, String::from("backup"));
+    }
+    let finding = only(&slices);
+    assert!(
+        finding.text.ends_with("; thread job-9001 of backup (pid 9000) ran instead"),
+        "{}",
+        finding.text
+    );
+    let culprit = finding.culprit.unwrap();
+    assert_eq!((culprit.pid, culprit.tid, culprit.process.as_str()), (9000, 9001, "backup"));
+
+    let own = slices.request.as_ref().unwrap().pid;
+    for wait in &mut slices.waits {
+        (wait.holder_pid, wait.holder_process) = (own, String::from("gunicorn"));
+    }
+    let finding = only(&slices);
+    assert!(finding.text.ends_with("; thread job-9001 (9001) ran instead"), "{}", finding.text);
+    assert_eq!(finding.culprit.unwrap().pid, own, "a thread that no other row tells of");
+}
+
 // ── the queues ─────────────────────────────────────────────────────────────────────────────────────────
 
 /// A pool of which one thread is known, since it alone served lately.

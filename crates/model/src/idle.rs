@@ -1,7 +1,8 @@
 //! Idle is not blocked: which waits are merely waits for something to do.
 //!
 //! Decided when stacks are looked at, never when they are recorded, so that better patterns also apply
-//! to what was recorded before. Flame graphs and explain ask here; `top` has the ledger's states, and no stacks yet.
+//! to what was recorded before. Flame graphs and explain ask here; `top`, which has the ledger's states, asks about
+//! waits for a lock that go on.
 //!
 //! - A worker that waits in its own pool's queue is idle, whatever the rest of its process does.
 //! - Outside any request a wait for events, time, or work is idle: an event loop's, a heartbeat's.

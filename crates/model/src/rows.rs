@@ -110,6 +110,12 @@ pub struct Wait {
     pub holder_tid: u32,
     /// Its name.
     pub holder_thread: String,
+    /// Its process. 0 in rows that are older than the column.
+    #[serde(default)]
+    pub holder_pid: u32,
+    /// That process's name.
+    #[serde(default)]
+    pub holder_process: String,
     /// The futex, for lock and GIL waits.
     pub futex_addr: u64,
     /// The system call in progress, or -1.

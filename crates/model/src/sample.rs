@@ -84,6 +84,9 @@ pub struct PathStep {
     pub tid: u32,
     /// Its name.
     pub thread: String,
+    /// The name of its process; empty if that is the request's own, or not known.
+    #[serde(default)]
+    pub process: String,
     /// When the step begins.
     pub start_time: u64,
     /// How long it takes.

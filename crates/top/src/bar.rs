@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use underspan_model::{Ledger, State};
+use crate::spent::{Share, Spent};
 
-/// Cells of a bar of `width`, by state, in ledger order. They fill it, if there is anything.
-pub(crate) fn cells(ledger: &Ledger, width: usize) -> Vec<(State, usize)> {
-    let total = u128::from(ledger.total());
+/// Cells of a bar of `width`, by share, in ledger order. They fill it, if there is anything.
+pub(crate) fn cells(spent: &Spent, width: usize) -> Vec<(Share, usize)> {
+    let total = u128::from(spent.ledger.total());
     if total == 0 {
         return Vec::new();
     }
-    // Where each state ends is rounded, not how long it is: so the lengths sum.
+    // Where each share ends is rounded, not how long it is: so the lengths sum.
     let end = |ns: u128| ((ns * width as u128 * 2 + total) / (total * 2)) as usize;
     let (mut so_far, mut cells) = (0, Vec::new());
-    for (state, ns) in ledger.iter() {
+    for (share, ns) in spent.shares() {
         let from = end(so_far);
         so_far += u128::from(ns);
         if end(so_far) > from {
-            cells.push((state, end(so_far) - from));
+            cells.push((share, end(so_far) - from));
         }
     }
     cells
@@ -104,6 +104,8 @@ pub(crate) fn clock(unix_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use underspan_model::{Ledger, State};
+
     use super::*;
 
     #[test]
@@ -112,13 +114,22 @@ mod tests {
         ledger[State::Running] = 500;
         ledger[State::GilWait] = 250;
         ledger[State::Sleep] = 250;
-        let filled = cells(&ledger, 8);
-        assert_eq!(filled, [(State::Running, 4), (State::GilWait, 2), (State::Sleep, 2)]);
+        ledger[State::LockWait] = 1_000;
+        let spent = Spent { ledger, idle_ns: 750 };
+        let state = Share::State;
+        let filled = [
+            (state(State::Running), 4),
+            (state(State::GilWait), 2),
+            (state(State::LockWait), 2),
+            (state(State::Sleep), 2),
+            (Share::Idle, 6),
+        ];
+        assert_eq!(cells(&spent, 16), filled);
         for width in 0..40 {
-            let sum: usize = cells(&ledger, width).iter().map(|(_, cells)| cells).sum();
+            let sum: usize = cells(&spent, width).iter().map(|(_, cells)| cells).sum();
             assert_eq!(sum, width);
         }
-        assert!(cells(&Ledger::default(), 8).is_empty());
+        assert!(cells(&Spent::default(), 8).is_empty());
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! From what the kernel tells to what is shown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use underspan_agent::{Live, LiveOptions, OpenError, ProgramCost, Python, Usage, monotonic_ns};
 use underspan_model::{Ledger, State};
 use underspan_trackers::{Observation, Sample, ThreadSnapshot, WaitEnded};
 
+use crate::asked::{Asked, Waiting};
 use crate::culprits::Culprits;
+use crate::free::Servers;
 use crate::requests::InFlight;
+use crate::spent::Spent;
+use crate::stack::{Current, Stacks};
 use crate::view::{Cost, Culprit, Fault, Process, Request, Thread, View};
 
 /// Watches, and tells what was seen in each interval.
@@ -20,6 +24,9 @@ pub struct Watch {
     usage: Usage,
     programs: Option<ProgramCost>,
     requests: InFlight,
+    servers: Servers,
+    stacks: Stacks,
+    asked: Asked,
     waits: Vec<WaitEnded>,
     samples: HashMap<u32, Sample>,
 }
@@ -42,6 +49,10 @@ impl Watch {
             usage,
             programs,
             requests: InFlight::default(),
+            servers: Servers::default(),
+            // Opens the kernel's symbols, as only root may.
+            stacks: Stacks::new(),
+            asked: Asked::default(),
             waits: Vec::new(),
             samples: HashMap::new(),
         })
@@ -62,7 +73,7 @@ impl Watch {
     /// # Errors
     /// If the programs cannot be read any more.
     pub fn drain(&mut self, timeout: Duration) -> Result<(), OpenError> {
-        let Watch { live, requests, waits, samples, .. } = self;
+        let Watch { live, requests, servers, waits, samples, .. } = self;
         live.drain(timeout, |observation| match observation {
             // A thread that waits for a lock outside any request may just have nothing to do.
             Observation::Wait(wait) => {
@@ -71,8 +82,14 @@ impl Watch {
                     waits.push(wait);
                 }
             }
-            Observation::Read(request) => requests.read(request),
-            Observation::Answered { id, .. } => requests.answered(id),
+            Observation::Read(request) => {
+                servers.read(&request);
+                requests.read(request);
+            }
+            Observation::Answered { id, ledger, .. } => {
+                servers.answered(id, ledger.as_ref());
+                requests.answered(id);
+            }
             Observation::Sample(sample) => {
                 samples.insert(sample.tid, sample);
             }
@@ -106,14 +123,18 @@ impl Watch {
         })
     }
 
-    /// The stack of a thread that was taken last.
-    pub fn sample(&self, tid: u32) -> Option<&Sample> {
-        self.samples.get(&tid)
+    /// Where a thread is now, and the stack of it that was taken last.
+    pub(crate) fn stack(&mut self, pid: u32, tid: u32) -> Current {
+        self.stacks.read(pid, tid, self.samples.get(&tid))
     }
 
     fn processes(&mut self, snapshots: &[ThreadSnapshot], now: u64) -> Vec<Process> {
         let mut processes = BTreeMap::<u32, Process>::new();
         let mut after = HashMap::with_capacity(snapshots.len());
+        let (tids, pids): (HashSet<_>, HashSet<_>) =
+            snapshots.iter().map(|snapshot| (snapshot.tid, snapshot.pid)).unzip();
+        self.servers.retain(|tid| tids.contains(&tid));
+        self.asked.begin(&tids, &pids);
         for snapshot in snapshots {
             let ledger = until(snapshot, now);
             let done = match self.before.get(&snapshot.tid) {
@@ -121,6 +142,8 @@ impl Watch {
                 _ => ledger,
             };
             after.insert(snapshot.tid, (snapshot.born, ledger));
+            let (idle, idle_ns) = self.idle(snapshot, &ledger, &done, now);
+            let spent = Spent { ledger: done, idle_ns };
             let name = self.live.name(snapshot.pid, snapshot.tid, &snapshot.comm);
             let python = self.live.process(snapshot.pid).map(|watched| &watched.python);
             let process = processes.entry(snapshot.pid).or_insert_with(|| Process {
@@ -132,13 +155,14 @@ impl Watch {
                 },
                 ..Process::default()
             });
-            process.ledger += done;
+            process.spent += spent;
             process.threads.push(Thread {
                 tid: snapshot.tid,
                 thread: name.name.to_string(),
                 state: state(snapshot),
+                idle,
                 state_for_ns: state_for(snapshot, now),
-                ledger: done,
+                spent,
             });
         }
         self.before = after;
@@ -147,6 +171,49 @@ impl Watch {
             process.threads.sort_by_key(|thread| thread.tid);
         }
         processes
+    }
+
+    /// Whether the thread, if it waits for a lock, merely waits for something to do; and how long it did in
+    /// the interval.
+    fn idle(
+        &mut self,
+        thread: &ThreadSnapshot,
+        ledger: &Ledger,
+        done: &Ledger,
+        now: u64,
+    ) -> (bool, u64) {
+        let (end, waited) = (ledger[State::LockWait], done[State::LockWait]);
+        let lock_wait = end.saturating_sub(waited)..end;
+        let free = self.servers.free(thread.tid, &lock_wait, thread.in_request);
+        if state(thread) != State::LockWait || thread.in_request {
+            return (false, free.unwrap_or(0));
+        }
+        let this = now.saturating_sub(thread.waiting_since.max(self.began)).min(waited);
+        match self.by_stack(thread, free.is_some(), now) {
+            Some(true) => (true, free.unwrap_or(0).max(this)),
+            Some(false) => (false, free.unwrap_or(0).min(waited - this)),
+            None => {
+                let is_free = self.servers.is_free(thread.tid, thread.in_request);
+                (is_free, free.unwrap_or(0))
+            }
+        }
+    }
+
+    /// What the stack says of a wait for a lock that goes on; `None`: nothing. A thread that serves no requests
+    /// has only its pool's queue to wait in: whatever else it waits for may be its work.
+    fn by_stack(&mut self, thread: &ThreadSnapshot, serves: bool, now: u64) -> Option<bool> {
+        let python = self.live.process(thread.pid).map(|watched| &watched.python);
+        if !matches!(python, Some(Python::Known { .. })) {
+            return None;
+        }
+        let wait = Waiting {
+            pid: thread.pid,
+            tid: thread.tid,
+            since: thread.waiting_since,
+            for_ns: state_for(thread, now),
+            outside_requests: serves,
+        };
+        self.asked.is_idle(&wait, &mut self.stacks)
     }
 
     fn requests(&mut self, snapshots: &[ThreadSnapshot], now: u64) -> Vec<Request> {

@@ -7,13 +7,16 @@
 //! ```
 
 mod app;
+mod asked;
 mod bar;
 mod collect;
 mod culprits;
 mod draw;
+mod free;
 mod plain;
 mod python;
 mod requests;
+mod spent;
 mod stack;
 mod table;
 mod terminal;
@@ -23,7 +26,7 @@ use std::time::{Duration, Instant};
 
 pub use collect::Watch;
 pub use plain::text;
-pub use stack::Stacks;
+pub use spent::{Share, Spent};
 pub use terminal::{check_terminal, show};
 pub use view::{Cost, Culprit, Fault, Process, Request, Thread, View};
 

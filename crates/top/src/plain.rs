@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use underspan_model::Ledger;
-
 use crate::bar::{clock, count, percent, short};
+use crate::spent::Spent;
 use crate::view::View;
 
-/// The longest states of a ledger that are told.
+/// The longest shares of a thread's time that are told.
 const STATES: usize = 4;
 
 /// The view, some lines for each part.
@@ -44,9 +43,9 @@ pub fn text(view: &View) -> String {
                 "  {:>8} {:<24} {:<11} {:>6}  {}",
                 thread.tid,
                 thread.thread,
-                thread.state.name(),
+                thread.now().name(),
                 short(thread.state_for_ns),
-                states(&thread.ledger, view.interval_ns)
+                states(&thread.spent, view.interval_ns)
             );
         }
     }
@@ -73,9 +72,9 @@ pub fn text(view: &View) -> String {
     for culprit in &view.culprits {
         let _ = writeln!(
             text,
-            "  {:>8} of {} others: {} ({}) of {} ({}) {}",
+            "  {:>8} of {}: {} ({}) of {} ({}) {}",
             short(culprit.blocked_ns),
-            culprit.victims,
+            count(culprit.victims as u64, "other", "others"),
             culprit.thread,
             culprit.tid,
             culprit.process,
@@ -86,10 +85,10 @@ pub fn text(view: &View) -> String {
     text
 }
 
-fn states(ledger: &Ledger, interval_ns: u64) -> String {
-    let longest = ledger.largest_first().into_iter().take(STATES);
+fn states(spent: &Spent, interval_ns: u64) -> String {
+    let longest = spent.largest_first().into_iter().take(STATES);
     let told: Vec<_> = longest
-        .map(|(state, ns)| format!("{} {}%", state.name(), percent(ns, interval_ns)))
+        .map(|(share, ns)| format!("{} {}%", share.name(), percent(ns, interval_ns)))
         .collect();
     told.join("  ")
 }

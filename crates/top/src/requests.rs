@@ -53,6 +53,7 @@ mod tests {
             method: "GET".to_owned(),
             path: "/".to_owned(),
             peer: String::new(),
+            ledger: None,
         }
     }
 

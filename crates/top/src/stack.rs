@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 
 use underspan_agent::monotonic_ns;
-use underspan_cpython::code::CodeReader;
+use underspan_cpython::code::{CodeReader, Location};
 use underspan_cpython::{InspectError, Inspector, Interpreter};
-use underspan_model::{Frame, FrameKind, Stack};
+use underspan_model::{Frame, FrameKind, Stack, State, idle};
 use underspan_symbols::{Incarnation, Kallsyms, Symbolizer};
 use underspan_trackers::Sample;
 
@@ -35,21 +35,15 @@ pub(crate) struct Sampled {
 }
 
 /// Reads stacks, and keeps what it read of each process.
-pub struct Stacks {
+pub(crate) struct Stacks {
     inspector: Inspector,
     readers: HashMap<u32, (Interpreter, CodeReader)>,
     symbolizer: Symbolizer,
 }
 
-impl Default for Stacks {
-    fn default() -> Self {
-        Stacks::new()
-    }
-}
-
 impl Stacks {
     /// Opens the kernel's symbols: do it before privileges are dropped.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Stacks {
             inspector: Inspector::new(),
             readers: HashMap::new(),
@@ -66,7 +60,30 @@ impl Stacks {
         }
     }
 
+    /// Whether the thread, which is in `state`, waits for something to do, by its Python frames now; `None`:
+    /// it has none.
+    ///
+    /// # Errors
+    /// In words, why they cannot be read.
+    pub(crate) fn is_idle(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        state: State,
+        in_request: bool,
+    ) -> Result<Option<bool>, String> {
+        let frames: Vec<_> = self.frames(pid, tid)?.into_iter().rev().map(frame).collect();
+        let known = !frames.is_empty();
+        Ok(known.then(|| idle(&frames, state, in_request).is_some()))
+    }
+
     fn python(&mut self, pid: u32, tid: u32) -> Result<Vec<String>, String> {
+        let line = |function: &str, file: &str, line: u32| format!("{function} ({file}:{line})");
+        let frames = self.frames(pid, tid)?;
+        Ok(frames.iter().map(|at| line(&at.function, &at.file, at.line)).collect())
+    }
+
+    fn frames(&mut self, pid: u32, tid: u32) -> Result<Vec<Location>, String> {
         if !self.readers.contains_key(&pid) {
             let id = i32::try_from(pid).map_err(|_| "there is no such process".to_owned())?;
             let interpreter = self.inspector.inspect(id).map_err(|error| match error {
@@ -84,8 +101,7 @@ impl Stacks {
             // It may run another program by now.
             self.readers.remove(&pid);
         }
-        let line = |function: &str, file: &str, line: u32| format!("{function} ({file}:{line})");
-        Ok(frames?.iter().map(|at| line(&at.function, &at.file, at.line)).collect())
+        frames
     }
 
     fn sampled(&mut self, pid: u32, sample: &Sample) -> Sampled {
@@ -96,6 +112,17 @@ impl Stacks {
             frames: stack.frames.iter().rev().map(line).collect(),
             truncated: stack.truncated,
         }
+    }
+}
+
+/// A Python frame, as the model has them.
+fn frame(at: Location) -> Frame {
+    Frame {
+        kind: FrameKind::Python,
+        function: at.function.to_string(),
+        file: at.file.to_string(),
+        line: at.line,
+        module: String::new(),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use underspan_model::{Class, Ledger};
+use underspan_model::Class;
 
+use crate::spent::Spent;
 use crate::view::{Process, Thread, View};
 
 /// What a table can be sorted by.
@@ -75,9 +76,9 @@ impl Column {
     }
 }
 
-/// Time in states of a class.
-pub(crate) fn of_class(ledger: &Ledger, class: Class) -> u64 {
-    ledger.iter().filter(|(state, _)| state.class() == class).map(|(_, ns)| ns).sum()
+/// Time in shares of a class.
+pub(crate) fn of_class(spent: &Spent, class: Class) -> u64 {
+    spent.shares().filter(|(share, _)| share.class() == class).map(|(_, ns)| ns).sum()
 }
 
 /// A row, and with it what is selected.
@@ -102,10 +103,10 @@ impl Row<'_> {
         }
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
+    pub(crate) fn spent(&self) -> &Spent {
         match self {
-            Row::Process(process) => &process.ledger,
-            Row::Thread(_, thread) => &thread.ledger,
+            Row::Process(process) => &process.spent,
+            Row::Thread(_, thread) => &thread.spent,
         }
     }
 }
@@ -158,7 +159,7 @@ impl Order {
 
     fn thread_matches(&self, filter: &str, view: &View, thread: &Thread) -> bool {
         let served = view.requests.iter().filter(|request| request.tid == thread.tid);
-        matches(filter, &[&thread.thread, thread.state.name(), &thread.tid.to_string()])
+        matches(filter, &[&thread.thread, thread.now().name(), &thread.tid.to_string()])
             || served.into_iter().any(|request| matches(filter, &[&request.path, &request.method]))
     }
 
@@ -171,7 +172,7 @@ impl Order {
         let order = match self.column {
             Column::Name => a.process.cmp(&b.process),
             Column::Id | Column::State | Column::Since => Ordering::Equal,
-            _ => self.ledger(&a.ledger, &b.ledger),
+            _ => self.spent(&a.spent, &b.spent),
         };
         order.then(a.pid.cmp(&b.pid))
     }
@@ -180,14 +181,14 @@ impl Order {
         let order = match self.column {
             Column::Id => Ordering::Equal,
             Column::Name => a.thread.cmp(&b.thread),
-            Column::State => a.state.cmp(&b.state),
+            Column::State => a.now().cmp(&b.now()),
             Column::Since => b.state_for_ns.cmp(&a.state_for_ns),
-            _ => self.ledger(&a.ledger, &b.ledger),
+            _ => self.spent(&a.spent, &b.spent),
         };
         order.then(a.tid.cmp(&b.tid))
     }
 
-    fn ledger(&self, a: &Ledger, b: &Ledger) -> Ordering {
+    fn spent(&self, a: &Spent, b: &Spent) -> Ordering {
         match self.column.class() {
             Some(class) => of_class(b, class).cmp(&of_class(a, class)),
             None => Ordering::Equal,

@@ -12,7 +12,6 @@ use crate::Error;
 use crate::app::App;
 use crate::collect::Watch;
 use crate::draw::draw;
-use crate::stack::Stacks;
 
 /// How often keys are looked for, and the ring is drained.
 const LOOK: Duration = Duration::from_millis(100);
@@ -79,7 +78,7 @@ pub fn check_terminal() -> Result<(), Error> {
 ///
 /// # Errors
 /// If there is no terminal, or the programs cannot be read any more.
-pub fn show(watch: &mut Watch, mut stacks: Stacks, every: Duration) -> Result<(), Error> {
+pub fn show(watch: &mut Watch, every: Duration) -> Result<(), Error> {
     check_terminal()?;
     take_signals().map_err(|errno| Error::Terminal(errno.into()))?;
     let mut terminal = Taken::take().map_err(Error::Terminal)?;
@@ -99,12 +98,12 @@ pub fn show(watch: &mut Watch, mut stacks: Stacks, every: Duration) -> Result<()
             // While it is paused the interval goes on.
             if !app.paused {
                 app.update(watch.view()?);
-                read_stack(&mut app, watch, &mut stacks);
+                read_stack(&mut app, watch);
                 changed = true;
             }
         }
         if app.detail.as_ref().is_some_and(|detail| detail.stack.is_none()) {
-            read_stack(&mut app, watch, &mut stacks);
+            read_stack(&mut app, watch);
         }
     }
     Ok(())
@@ -129,9 +128,9 @@ fn keys(app: &mut App, next: Instant) -> Result<bool, Error> {
     Ok(changed)
 }
 
-fn read_stack(app: &mut App, watch: &Watch, stacks: &mut Stacks) {
+fn read_stack(app: &mut App, watch: &mut Watch) {
     if let Some(detail) = &mut app.detail {
-        detail.stack = Some(stacks.read(detail.pid, detail.tid, watch.sample(detail.tid)));
+        detail.stack = Some(watch.stack(detail.pid, detail.tid));
     }
 }
 

@@ -1,7 +1,9 @@
 //! What is shown: everything that was seen in one interval. Also what `--json` prints.
 
 use serde::Serialize;
-use underspan_model::{Ledger, State};
+use underspan_model::State;
+
+use crate::spent::{Share, Spent};
 
 /// One interval, as it ended.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,7 +35,7 @@ pub struct Process {
     pub python: String,
     /// What its threads did during the interval, added up.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub spent: Spent,
     /// Its threads.
     pub threads: Vec<Thread>,
 }
@@ -47,11 +49,13 @@ pub struct Thread {
     pub thread: String,
     /// What it does at the interval's end.
     pub state: State,
+    /// It is in `lock_wait` because nobody wants anything of it.
+    pub idle: bool,
     /// For how long already.
     pub state_for_ns: u64,
     /// What it did during the interval.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub spent: Spent,
 }
 
 /// A request in flight.
@@ -145,6 +149,13 @@ pub struct Cost {
     pub rss_bytes: u64,
     /// Events lost since the beginning.
     pub lost: u64,
+}
+
+impl Thread {
+    /// What it does at the interval's end.
+    pub fn now(&self) -> Share {
+        if self.idle { Share::Idle } else { Share::State(self.state) }
+    }
 }
 
 impl View {

@@ -55,6 +55,7 @@ impl Decoder for GilDecoder {
         row.u32(waker.pid).u32(waker.tid).str(&waker.name);
         row.u32(holder.tid).str(&holder.name);
         row.u64(wait.futex).i32(FUTEX).i32(-1).str("").u32(wait.slices).str("");
+        row.u32(holder.pid).str(&holder.process);
         Ok(())
     }
 

@@ -58,6 +58,7 @@ impl LedgerDecoder {
         row.u32(holder.tid).str(&holder.name);
         row.u64(wait.futex).i32(wait.syscall).i32(wait.fd).str(&peer(wait)).u32(1);
         row.str(&local(wait));
+        row.u32(holder.pid).str(&holder.process);
         Ok(())
     }
 

@@ -64,7 +64,7 @@ const HOOKS: &[Hook] = &[
     },
 ];
 
-const WAIT_COLUMNS: [&str; 13] = [
+const WAIT_COLUMNS: [&str; 15] = [
     "state",
     "runnable_ns",
     "waker_pid",
@@ -78,6 +78,8 @@ const WAIT_COLUMNS: [&str; 13] = [
     "peer",
     "slices",
     "local",
+    "holder_pid",
+    "holder_process",
 ];
 
 /// Columns of `waits`; the gil tracker writes to it too.

@@ -63,3 +63,7 @@ SETTINGS ttl_only_drop_parts = 1;
 
 -- migration 2: both ends of the socket that was waited for, to tell one connection to a peer from another
 ALTER TABLE waits{on_cluster} ADD COLUMN IF NOT EXISTS local String AFTER peer;
+
+-- migration 3: whose thread it was that had the CPU: it may be any process's
+ALTER TABLE waits{on_cluster} ADD COLUMN IF NOT EXISTS holder_pid UInt32 AFTER waker_thread;
+ALTER TABLE waits{on_cluster} ADD COLUMN IF NOT EXISTS holder_process LowCardinality(String) AFTER holder_thread;

@@ -86,15 +86,19 @@ mod waits {
     #[test]
     fn one_field_changes_its_own_columns() {
         type Change = fn(&mut wait_event);
+        const HOLDER: [&str; 4] = ["holder_pid", "holder_process", "holder_thread", "holder_tid"];
         let changes: [(Change, &[&str]); 11] = [
             (|w| w.h.time += 1, &["start_time"]),
-            (|w| w.h.tgid += 1, &["holder_thread", "holder_tid"]), // no sibling any more
+            (|w| w.h.tgid += 1, &HOLDER), // no sibling any more
             (|w| w.duration += 1, &["duration_ns"]),
             (|w| w.runnable += 1, &["runnable_ns"]),
             (|w| w.futex += 1, &["futex_addr"]),
             (|w| w.syscall += 1, &["syscall"]),
             (|w| w.fd = 9, &["fd"]),
-            (|w| w.state = State::Sleep as u8, &["holder_thread", "holder_tid", "state"]),
+            (
+                |w| w.state = State::Sleep as u8,
+                &["holder_pid", "holder_process", "holder_thread", "holder_tid", "state"],
+            ),
             (|w| w.waker_comm = name("renamed"), &[]), // its name is known
             (|w| w.instead_tid += 1, &[]),             // matters to `runnable` alone
             (|w| w.peer[0] = 1, &[]),                  // no address without a family
@@ -129,6 +133,7 @@ mod waits {
     fn a_cpu_is_held_by_who_ran_instead() {
         let row = row(&wait_event { state: State::Runnable as u8, ..wait() });
         assert_eq!((row.u64("holder_tid"), row.text("holder_thread")), (6_001, "postgres"));
+        assert_eq!((row.u64("holder_pid"), row.text("holder_process")), (6_000, "postgres"));
     }
 
     #[test]
@@ -142,6 +147,7 @@ mod waits {
         };
         let row = row(&wait);
         assert_eq!((row.u64("holder_tid"), row.text("holder_thread")), (0, ""));
+        assert_eq!((row.u64("holder_pid"), row.text("holder_process")), (0, ""));
     }
 
     #[test]

@@ -181,6 +181,7 @@ pub(crate) fn seen(bytes: &[u8]) -> Result<RequestRead, DecodeError> {
         method: asked.head.method,
         path: asked.head.path,
         peer: asked.peer,
+        ledger: (asked.born != 0).then_some(asked.at_read),
     })
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use underspan_explain::words;
 use underspan_trackers::netstack::{Netstack, buckets};
 
 use super::Args;
@@ -53,7 +54,8 @@ pub(super) fn interval(interval: &Interval, args: &Args) -> String {
             let (p50, p99) = (bound(histogram.p50_ns), bound(histogram.p99_ns));
             let _ = writeln!(text, "{name:34} {count:>9} {average:>9} {p50:>9} {p99:>9}");
         } else {
-            let _ = writeln!(text, "{name}  {count} packets, {average} on average");
+            let packets = packets(count);
+            let _ = writeln!(text, "{name}  {packets}, {average} on average");
             bars(&mut text, histogram, if args.fine { 1 } else { FINE });
         }
     }
@@ -61,7 +63,7 @@ pub(super) fn interval(interval: &Interval, args: &Args) -> String {
         text.push_str("no packets\n");
     }
     for lost in &interval.lost {
-        let _ = writeln!(text, "not timed: {} packets ({})", lost.count, lost.reason);
+        let _ = writeln!(text, "not timed: {} ({})", packets(lost.count), lost.reason);
     }
     for line in interval.notices.iter().chain(&interval.verdicts) {
         let _ = writeln!(text, "{line}");
@@ -107,9 +109,18 @@ fn span(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+fn packets(count: u64) -> String {
+    words::count(usize::try_from(count).unwrap_or(usize::MAX), "packet")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_packet_is_no_packets() {
+        assert_eq!([0, 1, 2].map(packets), ["0 packets", "1 packet", "2 packets"]);
+    }
 
     #[test]
     fn the_own_namespace_is_not_told_as_a_file() {

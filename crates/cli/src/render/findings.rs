@@ -86,10 +86,7 @@ fn one(number: usize, finding: &Finding, shares: &Shares, width: usize, ink: Ink
 fn who(culprit: &Culprit) -> String {
     let mut words = Vec::new();
     if !culprit.thread.is_empty() {
-        words.push(match culprit.tid {
-            0 => culprit.thread.clone(),
-            tid => format!("thread {} ({tid})", culprit.thread),
-        });
+        words.push(culprit.named());
     }
     if !culprit.peer.is_empty() {
         words.push(format!("peer {}", culprit.peer));

@@ -1,7 +1,7 @@
 //! The critical path: who was on it, for how long, doing what.
 
 use underspan_explain::Explanation;
-use underspan_explain::words::duration;
+use underspan_explain::words::{self, duration};
 use underspan_model::PathStep;
 
 use super::Ink;
@@ -37,11 +37,11 @@ pub(super) fn path(it: &Explanation, width: usize, ink: Ink) -> String {
         let request = &it.request;
         let who = match stretch.first.depth {
             0 if stretch.first.tid == request.tid => String::from("its own thread"),
-            0 => format!("{} ({}), which answered", stretch.first.thread, stretch.first.tid),
+            0 => format!("{}, which answered", named(stretch.first)),
             _ if stretch.first.tid == request.tid => {
-                format!("{} ({}), which read it", stretch.first.thread, stretch.first.tid)
+                format!("{}, which read it", named(stretch.first))
             }
-            _ => format!("{} ({})", stretch.first.thread, stretch.first.tid),
+            _ => named(stretch.first),
         };
         text += &hanging(&label, &format!("{who}: {}", doing.join(", ")), width, str::to_owned);
     }
@@ -51,6 +51,13 @@ pub(super) fn path(it: &Explanation, width: usize, ink: Ink) -> String {
         text += &ink.dim(&format!("  and {left_out} shorter {noun}\n"));
     }
     text
+}
+
+fn named(step: &PathStep) -> String {
+    match step.process.as_str() {
+        "" => format!("{} ({})", step.thread, step.tid),
+        process => words::thread(&step.thread, step.tid, step.pid, process),
+    }
 }
 
 /// Steps of one thread that follow each other, together.
@@ -76,4 +83,30 @@ fn stretches(path: &[PathStep]) -> Vec<Stretch<'_>> {
         stretch.states.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     }
     stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use underspan_model::State;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_of_another_process_is_named_with_it() {
+        let mut step = PathStep {
+            pid: 10,
+            tid: 12,
+            thread: "main".to_owned(),
+            process: String::new(),
+            start_time: 0,
+            duration_ns: 1,
+            step: 0,
+            depth: 1,
+            kind: "run".to_owned(),
+            state: State::Running,
+        };
+        assert_eq!(named(&step), "main (12)");
+        step.process = "convert".to_owned();
+        assert_eq!(named(&step), "thread main of convert (pid 10)");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use underspan_model::{GilWait, State, Wait, idle};
 
 use crate::case::{
-    Case, Suspect, blocked, clipped, doing_words, gil_row, named, proven, ready, route, wait_row,
+    Case, Suspect, blocked, clipped, doing_words, gil_row, proven, ready, route, wait_row,
     without_work_words,
 };
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
@@ -77,7 +77,7 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
         Some(culprit) => {
             let text = format!(
                 "Waited {waited} for the GIL, held by {}{}",
-                named(&culprit),
+                culprit.named(),
                 doing_words(&culprit)
             );
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
@@ -162,13 +162,13 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
                 "Waited {waited} for {} that {} released{}; events were lost meanwhile, so others may \
                  have held it too",
                 lock.words(),
-                named(&culprit),
+                culprit.named(),
                 doing_words(&culprit),
             );
             draft.relation(Relation::Coincided).culprit(Some(culprit)).say(text, advice)
         }
         Some(culprit) => {
-            let mut by = format!("{}{}", named(&culprit), doing_words(&culprit));
+            let mut by = format!("{}{}", culprit.named(), doing_words(&culprit));
             if culprit.tid == 0 {
                 by += " in turn";
                 if let (Some(route), 1) = (routes.first(), routes.len()) {

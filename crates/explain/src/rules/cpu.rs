@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use underspan_model::State;
+use underspan_model::{State, Wait};
 
-use crate::case::{Case, Suspect, clipped, named, ready, wait_row};
+use crate::case::{Case, Suspect, clipped, ready, wait_row};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -85,11 +85,11 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
         Some(mut culprit) => {
             // A run queue is shared by all processes: the thread is of this one only if it is known here.
             if !in_process(case, culprit.tid) {
-                culprit.pid = 0;
+                (culprit.pid, culprit.process) = other_process(case, &waits, culprit.tid);
             }
             text += &match relation {
-                Relation::Caused => format!("; {} ran instead", named(&culprit)),
-                _ => format!("; {} ran there last, and others may have before", named(&culprit)),
+                Relation::Caused => format!("; {} ran instead", culprit.named()),
+                _ => format!("; {} ran there last, and others may have before", culprit.named()),
             };
             draft.relation(relation).culprit(Some(culprit)).say(text, advice)
         }
@@ -122,6 +122,17 @@ fn throttled(case: &Case<'_>) -> Option<Finding> {
 fn worth(case: &Case<'_>, kind: Kind, state: State) -> Option<u64> {
     let ns = case.window.ledger[state];
     case.worth(ns, kind.threshold()).then_some(ns)
+}
+
+/// The process of a thread that ran instead, as rows name it, and its name, if that is not this one; 0: not known.
+fn other_process(case: &Case<'_>, waits: &[(&Wait, Interval)], tid: u32) -> (u32, String) {
+    let ran = |(wait, _): &&(&Wait, Interval)| tid != 0 && wait.holder_tid == tid;
+    let named = waits.iter().filter(ran).find(|(wait, _)| wait.holder_pid != 0);
+    match named {
+        Some((wait, _)) if wait.holder_pid == case.request.pid => (wait.holder_pid, String::new()),
+        Some((wait, _)) => (wait.holder_pid, wait.holder_process.clone()),
+        None => (0, String::new()),
+    }
 }
 
 fn in_process(case: &Case<'_>, tid: u32) -> bool {

@@ -4,14 +4,50 @@ use std::collections::BTreeMap;
 
 use underspan_model::{GcPause, State};
 
-use crate::case::{Case, Draft, Suspect, clipped, doing_words, gc_row, named, proven};
+use crate::case::{Case, Draft, Suspect, clipped, doing_words, gc_row, proven};
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::place::{Place, asks_to_collect};
 use crate::words;
 
 const FREEZE: &str = "Take what lives for ever out of the collector's sight: call gc.freeze() once \
     start-up is done (gunicorn: in post_fork, after preload). In the job that collects, switch the \
     collector off with gc.disable() while it runs, or raise gc.set_threshold()";
+
+/// What is told of collections that code asked for, and what helps against these.
+struct Asked {
+    text: String,
+    advice: String,
+}
+
+impl Asked {
+    /// If stacks show it for most of what was sampled of these collections.
+    fn of<'a>(case: &Case<'_>, pauses: impl Iterator<Item = &'a GcPause>) -> Option<Self> {
+        let (mut places, mut total) = (BTreeMap::<Place, u64>::new(), 0u64);
+        for pause in pauses {
+            for sample in case.samples.iter().filter(|s| s.pid == pause.pid && s.tid == pause.tid) {
+                let taken = Interval::new(sample.start_time, sample.duration_ns);
+                let ns = taken.overlap(interval(pause)).len();
+                total = total.saturating_add(ns);
+                if let Some(place) = asks_to_collect(&sample.stack).filter(|_| ns > 0) {
+                    let sum = places.entry(place).or_default();
+                    *sum = sum.saturating_add(ns);
+                }
+            }
+        }
+        let asked = places.values().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+        let (place, _) = places.iter().max_by_key(|(_, ns)| **ns)?;
+        (words::fraction(asked, total) > 0.5).then(|| Asked {
+            text: format!("; it was told to: gc.collect() is called in {}", place.words()),
+            advice: format!(
+                "Take the call of gc.collect() in {} ({}:{}) away: the interpreter collects by \
+                 itself when enough objects are new. If it must be, call it where no request waits: \
+                 between requests, in a process of its own, or before gc.freeze() at start-up",
+                place.caller, place.file, place.line
+            ),
+        })
+    }
+}
 
 /// Collections by other threads, and the part of the queues that they explain.
 pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
@@ -81,12 +117,17 @@ pub(super) fn own(case: &Case<'_>) -> Option<Finding> {
         words::duration(ns),
         summary(&counted, &culprit)
     );
+    let asked = Asked::of(case, own.iter().map(|(pause, _)| *pause));
     let rows = own.iter().map(|(p, part)| (part.len(), gc_row(p))).collect();
     let draft = case.draft(Kind::GcRun, &[(State::GcRun.name(), ns)]);
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
     let advice = "Call gc.freeze() once start-up is done (gunicorn: in post_fork), and raise \
         gc.set_threshold(); look for what creates many cyclic objects in this handler";
-    Some(draft.located(case, &at).rows(rows).say(text, advice))
+    let draft = draft.located(case, &at).rows(rows);
+    Some(match asked {
+        Some(asked) => draft.say(text + &asked.text, asked.advice),
+        None => draft.say(text, advice),
+    })
 }
 
 /// A queue is explained by collections if they fill it, and if a thread that was needed to go on is
@@ -141,7 +182,7 @@ fn by<'a>(case: &Case<'a>, culprit: &Culprit, at: &Cover) -> Vec<(&'a GcPause, u
 
 fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) -> Finding {
     let pauses = by(case, &culprit, at);
-    let mut who = named(&culprit);
+    let mut who = culprit.named();
     if let Some(first) = who.get_mut(..1) {
         first.make_ascii_uppercase();
     }
@@ -154,7 +195,12 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) 
         words::duration(ns),
         summary(&pauses, &culprit),
     );
-    draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, FREEZE)
+    let asked = Asked::of(case, pauses.iter().map(|(pause, _)| *pause));
+    let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
+    match asked {
+        Some(asked) => draft.say(text + &asked.text, asked.advice),
+        None => draft.say(text, FREEZE),
+    }
 }
 
 /// Adds the generation that took longest and the number of objects collected.
@@ -186,7 +232,8 @@ fn summary(pauses: &[(&GcPause, u64)], culprit: &Culprit) -> String {
         words.push(format!("{mostly}generation {}", culprit.generation));
     }
     if culprit.collected >= 0 {
-        words.push(format!("{} objects collected", culprit.collected));
+        let objects = usize::try_from(culprit.collected).unwrap_or(usize::MAX);
+        words.push(format!("{} collected", words::count(objects, "object")));
     }
     words.push(format!("the longest {}", words::duration(longest)));
     words.join(", ")

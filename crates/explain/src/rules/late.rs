@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use underspan_model::State;
 
 use crate::case::{
-    Case, STOPPED, Suspect, blocked, doing_words, gc_row, gil_row, named, ready, request_row,
-    stopped, wait_row,
+    Case, STOPPED, Suspect, blocked, doing_words, gc_row, gil_row, ready, request_row, stopped,
+    wait_row,
 };
 use crate::finding::{Culprit, RowRef};
 use crate::interval::{Cover, Interval};
@@ -167,7 +167,7 @@ impl<'a> Late<'a> {
         for (state, cover) in covers {
             let ns = self.take(&cover);
             let suspects = if state == State::GcWait { &collectors } else { &holders };
-            let who = case.blame(suspects, ns, &cover).map(|c| (named(&c), doing_words(&c)));
+            let who = case.blame(suspects, ns, &cover).map(|c| (c.named(), doing_words(&c)));
             let who = match who {
                 None => String::new(),
                 Some((who, doing)) if state == State::GcWait => format!(" (by {who}{doing})"),

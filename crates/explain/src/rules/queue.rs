@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use underspan_model::{Class, Request, State, Wait};
 
 use crate::case::{
-    Case, Suspect, WHO_STOPS, doing_words, named, proven, request_row, route, stopped, wait_row,
+    Case, Suspect, WHO_STOPS, doing_words, proven, request_row, route, stopped, wait_row,
 };
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
@@ -78,7 +78,7 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
         let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
-        let by = culprit.as_ref().map(|c| format!(", held by {}", named(c))).unwrap_or_default();
+        let by = culprit.as_ref().map(|c| format!(", held by {}", c.named())).unwrap_or_default();
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {name} ({acceptor}), which accepts, \
              was {}{by}",
@@ -324,7 +324,7 @@ fn behind_another(case: &Case<'_>, at: &Cover) -> Option<Finding> {
     let text = format!(
         "Came {} before it was read: {them} not answered yet, by {}{}",
         words::duration(at.total()),
-        named(&culprit),
+        culprit.named(),
         doing_words(&culprit),
     );
     let rows = before.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
@@ -394,7 +394,7 @@ fn exhausted(case: &Case<'_>, pool: &Pool<'_>, at: &Cover, waited: &str) -> Opti
         ),
         Stuck::Lock { releasers } => {
             let culprit = case.blame(releasers, at.total(), at);
-            let by = culprit.as_ref().map(|c| format!(" that {} released", named(c)));
+            let by = culprit.as_ref().map(|c| format!(" that {} released", c.named()));
             let place = culprit.as_ref().map(doing_words).unwrap_or_default();
             (
                 format!("for one lock{}{place}", by.unwrap_or_default()),

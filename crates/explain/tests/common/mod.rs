@@ -44,6 +44,7 @@ pub fn held_lock() -> Evidence {
         pid: request.pid,
         tid: request.tid,
         thread: request.thread.clone(),
+        process: String::new(),
         start_time: request.start_time + from_ms * MS,
         duration_ns: ms * MS,
         step: number,

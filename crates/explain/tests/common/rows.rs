@@ -87,6 +87,8 @@ pub fn wait(request: &Request, state: State, from_ms: u64, ms: u64) -> Wait {
         waker_thread: String::new(),
         holder_tid: 0,
         holder_thread: String::new(),
+        holder_pid: 0,
+        holder_process: String::new(),
         futex_addr: 0,
         syscall: -1,
         fd: -1,

@@ -1,7 +1,7 @@
 //! What Python does to its own threads: collections, and the lock of the interpreter.
 
 use underspan_explain::{Evidence, Kind, Relation, explain};
-use underspan_model::{State, Wait};
+use underspan_model::{Frame, FrameKind, Sample, State, Wait};
 
 use crate::common::*;
 use crate::{handler, of, only};
@@ -17,6 +17,66 @@ fn a_collection_on_a_sibling_is_named() {
     assert!(gc.advice.contains("gc.freeze()"));
     // The query's span shows the wait as if the database had been slow.
     assert_eq!(explanation.spans.masked_ns, 2790 * MS);
+}
+
+/// The collecting thread's stack, its native frames beneath Python's.
+fn collecting(evidence: &Evidence, native: &[&str]) -> Sample {
+    let mut stack =
+        python(&[("nightly", "/srv/shop/jobs.py", 9), ("compact", "/srv/shop/jobs.py", 41)]);
+    stack.frames.extend(native.iter().map(|function| Frame {
+        kind: FrameKind::Native,
+        function: (*function).to_owned(),
+        file: String::new(),
+        line: 0,
+        module: String::from("libpython3.11.so.1.0"),
+    }));
+    sample(evidence.request.as_ref().unwrap(), 4131, State::GcRun, 6, 2791, stack)
+}
+
+#[test]
+fn a_collection_that_code_asked_for_is_not_the_collectors_choice() {
+    let mut evidence = collection();
+    let asked =
+        ["_PyEval_EvalFrameDefault", "gc_collect", "gc_collect_impl.isra.0", "gc_collect_main"];
+    evidence.samples = vec![collecting(&evidence, &asked)];
+    let gc = only(&evidence);
+    assert!(
+        gc.text.ends_with("it was told to: gc.collect() is called in compact at jobs.py:41"),
+        "{}",
+        gc.text
+    );
+    assert!(
+        gc.advice
+            .starts_with("Take the call of gc.collect() in compact (/srv/shop/jobs.py:41) away")
+    );
+
+    // One that came by itself, at the same line; and one of which only Python's frames are known.
+    let automatic = [
+        "_PyEval_EvalFrameDefault",
+        "_PyObject_GC_New",
+        "gc_collect_generations",
+        "gc_collect_main",
+    ];
+    for native in [automatic.as_slice(), &[]] {
+        evidence.samples = vec![collecting(&evidence, native)];
+        let gc = only(&evidence);
+        assert!(!gc.text.contains("told to") && gc.advice.contains("once start-up"), "{}", gc.text);
+    }
+}
+
+#[test]
+fn a_handler_that_asks_for_a_collection_is_told_so() {
+    let slow = handler(&[(State::GcRun, 300)]);
+    let mut evidence =
+        Evidence { gc_pauses: vec![pause(&slow, slow.tid, "worker", 10, 300)], ..of(slow) };
+    let own = evidence.request.as_ref().unwrap().tid;
+    let asked = collecting(&evidence, &["gc_collect", "gc_collect_main"]);
+    evidence.samples = vec![Sample { tid: own, ..asked }];
+    let gc = only(&evidence);
+    assert_eq!(gc.kind, Kind::GcRun);
+    assert!(gc.text.contains("gc.collect() is called in compact at jobs.py:41"), "{}", gc.text);
+    evidence.samples.clear();
+    assert!(only(&evidence).advice.contains("cyclic objects"));
 }
 
 #[test]

@@ -80,6 +80,7 @@ pub(super) const LOOPS: &[(Function, &str)] = &[
         ("WorkerThread._process_connections_until_interrupted", "cheroot/workers/threadpool.py"),
         "a free worker of cheroot",
     ),
+    (("WorkerThread.run", "anyio/_backends/_asyncio.py"), "a free worker thread of AnyIO"),
     (("WorkerThread.run", "cheroot/workers/threadpool.py"), "a free worker of cheroot"),
     (("ConnectionManager._run", "cheroot/connections.py"), "cheroot's loop"),
     (("BatchProcessor.worker", "opentelemetry/sdk/_shared_internal/__init__.py"), OTEL),

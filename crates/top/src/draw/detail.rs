@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::threads::bar;
-use super::{bold, colour, dim, heading};
+use super::{bold, dim, heading, paint};
 use crate::app::{App, Detail};
 use crate::bar::{cut_frame, percent, short};
 use crate::stack::Current;
@@ -29,17 +29,18 @@ fn about(app: &App, detail: &Detail, width: u16) -> Vec<Line<'static>> {
     };
     let who = format!("{} ({tid}) of {process} ({pid})  ", thread.thread);
     let since = short(thread.state_for_ns);
-    let now = format!("{} for {since}: {}", thread.state.name(), thread.state.label());
+    let now = thread.now();
+    let said = format!("{} for {since}: {}", now.name(), now.label());
     let mut lines = vec![
-        Line::from(vec![Span::styled(who, bold()), Span::styled(now, colour(thread.state))]),
-        Line::from(bar(&thread.ledger, width.into())),
+        Line::from(vec![Span::styled(who, bold()), Span::styled(said, paint(now))]),
+        Line::from(bar(&thread.spent, width.into())),
     ];
     let mut states = Vec::new();
-    for (state, ns) in thread.ledger.largest_first() {
-        states.push(Span::styled("■ ", colour(state)));
+    for (share, ns) in thread.spent.largest_first() {
+        states.push(Span::styled("■ ", paint(share)));
         states.push(Span::raw(format!(
             "{} {}% {}  ",
-            state.name(),
+            share.name(),
             percent(ns, app.view.interval_ns),
             short(ns)
         )));

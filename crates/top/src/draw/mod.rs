@@ -10,10 +10,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
-use underspan_model::{Ledger, State};
+use underspan_model::State;
 
 use crate::app::App;
 use crate::bar::{clock, count, cut, percent};
+use crate::spent::{Share, Spent};
 use crate::view::View;
 
 /// Less than this is no screen.
@@ -93,19 +94,19 @@ fn cost(view: &View) -> String {
     format!("cost {}%+{bpf}% {memory}MB  {}", share(view.cost.cpu_ns), clock(view.time))
 }
 
-/// The states that took the most, all threads together, in their colours.
+/// What took the most, all threads together, in their colours.
 fn legend(view: &View, width: usize) -> Line<'static> {
-    let mut all = Ledger::default();
-    view.processes.iter().for_each(|process| all += process.ledger);
+    let mut all = Spent::default();
+    view.processes.iter().for_each(|process| all += process.spent);
     let mut spans = Vec::new();
     let mut used = 0;
-    for (state, ns) in all.largest_first() {
-        let text = format!("{} {}%", state.name(), percent(ns, all.total()));
+    for (share, ns) in all.largest_first() {
+        let text = format!("{} {}%", share.name(), percent(ns, all.ledger.total()));
         used += text.chars().count() + 4;
         if used > width {
             break;
         }
-        spans.push(Span::styled("■ ", colour(state)));
+        spans.push(Span::styled("■ ", paint(share)));
         spans.push(Span::raw(format!("{text}  ")));
     }
     Line::from(spans)
@@ -122,6 +123,16 @@ fn foot(app: &App) -> Line<'static> {
         None => "Enter look into  Tab panes  < > r sort  / filter  p pause  ? help  q quit",
     };
     Line::from(vec![Span::styled(paused, bold()), Span::styled(keys, dim())])
+}
+
+/// Grey: nothing is to be done about it.
+const IDLE: Color = Color::Rgb(0x75, 0x75, 0x75);
+
+fn paint(share: Share) -> Style {
+    match share {
+        Share::State(state) => colour(state),
+        Share::Idle => Style::new().fg(IDLE),
+    }
 }
 
 /// The colour that stands for a state everywhere.

@@ -7,6 +7,7 @@ use underspan_model::{Ledger, State};
 
 use super::draw;
 use crate::app::App;
+use crate::spent::Spent;
 use crate::stack::{Current, Sampled};
 use crate::view::{Cost, Culprit, Fault, Process, Request, Thread, View};
 
@@ -25,15 +26,16 @@ fn thread(tid: u32, thread: &str, state: State, for_ms: u64, parts: &[(State, u6
         tid,
         thread: thread.to_owned(),
         state,
+        idle: false,
         state_for_ns: for_ms * MS,
-        ledger: ledger(parts),
+        spent: Spent { ledger: ledger(parts), idle_ns: 0 },
     }
 }
 
 fn process(pid: u32, name: &str, python: &str, threads: Vec<Thread>) -> Process {
-    let mut ledger = Ledger::default();
-    threads.iter().for_each(|thread| ledger += thread.ledger);
-    Process { pid, process: name.to_owned(), python: python.to_owned(), ledger, threads }
+    let mut spent = Spent::default();
+    threads.iter().for_each(|thread| spent += thread.spent);
+    Process { pid, process: name.to_owned(), python: python.to_owned(), spent, threads }
 }
 
 fn request(tid: u32, age_ms: u64, path: &str, state: State) -> Request {
@@ -98,6 +100,43 @@ fn what_was_lost_is_always_told() {
     assert!(first.contains("1 event lost, "), "{first}");
     let plain = crate::text(&app.view);
     assert!(plain.lines().next().unwrap().ends_with("; 1 event lost"), "{plain}");
+    assert!(plain.contains(" of 2 others: "), "{plain}");
+    app.view.culprits[0].victims = 1;
+    assert!(crate::text(&app.view).contains(" of 1 other: "));
+}
+
+/// A worker that waits for its next request, and one that waits for a lock in one.
+#[test]
+fn idle_is_not_blocked() {
+    let lock = |tid, name, idle| {
+        let mut thread = thread(tid, name, State::LockWait, 900, &[(State::LockWait, 1_000)]);
+        thread.idle = idle;
+        thread.spent.idle_ns = if idle { 1_000 * MS } else { 0 };
+        thread
+    };
+    let threads = vec![lock(2001, "free", true), lock(2002, "at work", false)];
+    let mut app = App::default();
+    let processes = vec![process(2000, "gunicorn", "3.11.7", threads)];
+    app.update(View { interval_ns: 1_000 * MS, processes, ..View::default() });
+    let shown = screen(&app, 140, 12);
+    let line = |name: &str| shown.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(line("free").contains(" idle ") && !line("free").contains("lock_wait"), "{shown}");
+    assert!(
+        line("at work").contains(" lock_wait ") && !line("at work").contains("idle"),
+        "{shown}"
+    );
+    let column = |name: &str, title: &str| {
+        let end = line("NOW").find(title).unwrap() + title.len();
+        line(name).chars().take(end).collect::<String>().ends_with("  100")
+    };
+    assert!(column("free", "IDL") && !column("free", "LCK"), "{shown}");
+    assert!(column("at work", "LCK") && !column("at work", "IDL"), "{shown}");
+    assert!(shown.contains("idle 50%") && shown.contains("lock_wait 50%"), "{shown}");
+    press(&mut app, &[KeyCode::Char('/')]);
+    press(&mut app, &"idle".chars().map(KeyCode::Char).collect::<Vec<_>>());
+    assert!(!screen(&app, 140, 12).contains("at work"), "it is found by what it is shown as");
+    let plain = crate::text(&app.view);
+    assert!(plain.contains("free                     idle         900ms  idle 100%"), "{plain}");
 }
 
 fn app() -> App {

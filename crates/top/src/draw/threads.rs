@@ -5,11 +5,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
-use underspan_model::Ledger;
 
-use super::{bold, colour, first_row, selected};
+use super::{bold, first_row, paint, selected};
 use crate::app::{App, Pane};
 use crate::bar::{cells, cut_middle, percent, short};
+use crate::spent::Spent;
 use crate::table::{Column, Row, of_class};
 
 /// Widths of the columns that are there, and of the bar.
@@ -112,28 +112,25 @@ fn line(row: &Row<'_>, app: &App, columns: &Columns, here: bool) -> Line<'static
             Span::styled(format!("{:>ID$} ", thread.tid), style),
             Span::styled(name(format!("  {}", thread.thread)), style),
             Span::styled(
-                format!(" {:<STATE$}", thread.state.name()),
-                style.patch(colour(thread.state)),
+                format!(" {:<STATE$}", thread.now().name()),
+                style.patch(paint(thread.now())),
             ),
             Span::styled(format!("{:>SINCE$}", short(thread.state_for_ns)), style),
         ],
     };
-    let ledger = row.ledger();
+    let spent = row.spent();
     for column in &columns.shares {
-        let ns = column.class().map_or(0, |class| of_class(ledger, class));
+        let ns = column.class().map_or(0, |class| of_class(spent, class));
         let share = percent(ns, app.view.interval_ns);
         spans.push(Span::styled(format!("{share:>SHARE$}"), style));
     }
     spans.push(Span::raw(" "));
-    spans.extend(bar(ledger, columns.bar));
+    spans.extend(bar(spent, columns.bar));
     Line::from(spans)
 }
 
-/// Coloured blocks, as long as each state took.
-pub(super) fn bar(ledger: &Ledger, width: usize) -> Vec<Span<'static>> {
-    let blocks = cells(ledger, width);
-    blocks
-        .into_iter()
-        .map(|(state, cells)| Span::styled("█".repeat(cells), colour(state)))
-        .collect()
+/// Coloured blocks, as long as each share of the time.
+pub(super) fn bar(spent: &Spent, width: usize) -> Vec<Span<'static>> {
+    let blocks = cells(spent, width);
+    blocks.into_iter().map(|(share, cells)| Span::styled("█".repeat(cells), paint(share))).collect()
 }
