@@ -124,6 +124,22 @@ impl<'a> Case<'a> {
         clipped(of_thread.map(|w| (*w, blocked(w))), within)
     }
 
+    /// Whether a wait of the request's own thread went on when it was answered, by another one: whoever ended
+    /// it in the end did not do that for this request.
+    pub(crate) fn outlasts(&self, wait: Interval) -> bool {
+        let request = self.request;
+        let elsewhere = request.sent_tid != request.tid && request.end != "open";
+        elsewhere && wait.end > self.window.handler.end
+    }
+
+    /// `when thread worker-2 (4711) had sent the answer`, or that it was over.
+    pub(crate) fn answered_words(&self) -> String {
+        match self.request.sent_tid {
+            0 => String::from("when the request was over"),
+            tid => format!("when thread {} ({tid}) had sent the answer", self.request.sent_thread),
+        }
+    }
+
     /// When a thread waited for the GIL, by both tables that tell.
     pub(crate) fn gil_cover(&self, tid: u32, within: Interval) -> Cover {
         let waits = self.waits_of(tid, within, is_gil).into_iter().map(|(_, part)| part);

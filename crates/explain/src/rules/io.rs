@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use underspan_model::{State, Wait};
 
 use crate::case::{
-    Case, Draft, STOPPED, WHO_STOPS, proven, route, stopped, wait_row, without_work_words,
+    Case, Draft, STOPPED, WHO_STOPS, blocked, proven, route, stopped, wait_row, without_work_words,
 };
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
@@ -54,7 +54,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
     let (by_itself, what, advice) = describe(kind);
     let within = Cover::from(case.window.handler);
     let without_work = case.without_work(&within, state).filter(|_| kind == Kind::PollWait);
-    let peer = if takes_peer(kind) { peer(&waits, &at, ns) } else { None };
+    // Who ended a wait after the request was over did not answer it late.
+    let ended = waits.iter().filter(|(w, _)| !case.outlasts(blocked(w)));
+    let ended: Vec<_> = ended.copied().collect();
+    let peer = if takes_peer(kind) { peer(&ended, &at, ns) } else { None };
     Some(match (peer, without_work) {
         (Some((peer, waits)), _) => {
             let client = peer == case.request.peer;

@@ -7,6 +7,7 @@ use underspan_model::{Request, STATES, State, Wait};
 use crate::case::{Case, Suspect, blocked, proven, wait_row};
 use crate::finding::RowRef;
 use crate::interval::{Cover, Interval};
+use crate::rules::contention::is_foreign;
 use crate::window::Window;
 use crate::words;
 
@@ -197,7 +198,8 @@ impl<'a> Pool<'a> {
             Cause::Peer(peer) => Stuck::Peer(peer.to_owned()),
             Cause::Lock(_) => {
                 let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
-                for (wait, whole) in threads.values().flatten().filter(|(w, _)| w.waker_tid != 0) {
+                let ended = |w: &Wait| w.waker_tid != 0 && !is_foreign(w);
+                for (wait, whole) in threads.values().flatten().filter(|(w, _)| ended(w)) {
                     let ns = at.within(*whole).total() / threads.len() as u64;
                     releasers.entry(wait.waker_tid).or_default().add(&wait.waker_thread, ns);
                 }
