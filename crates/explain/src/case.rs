@@ -10,10 +10,14 @@ use underspan_model::{
 use crate::Evidence;
 use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Threshold};
 use crate::interval::{Cover, Interval};
+use crate::losses::gaps;
 use crate::place::{Place, mostly};
 use crate::socket::{Ends, Socket, sockets};
 use crate::window::{Window, is_gil};
 use crate::words;
+
+/// Waits that are shorter have no row of their own, unless the agent was told otherwise.
+pub(crate) const ROW_NS: u64 = 1_000_000;
 
 /// Rows of the request's process, sorted, so that no rule can depend on the order they came in.
 pub(crate) struct Case<'a> {
@@ -138,6 +142,17 @@ impl<'a> Case<'a> {
             0 => String::from("when the request was over"),
             tid => format!("when thread {} ({tid}) had sent the answer", self.request.sent_thread),
         }
+    }
+
+    /// In how many waits at least a thread spent the time of which no row tells, if rows show less than half of
+    /// it and none is missing: of a wait that goes on there is none yet, nor of one that another thread's
+    /// answer left behind.
+    pub(crate) fn short_waits(&self, ns: u64, shown: u64) -> Option<u64> {
+        let request = self.request;
+        let is_over = request.end == "sent" && [0, request.tid].contains(&request.sent_tid);
+        let rest = ns.saturating_sub(shown);
+        let lost = || gaps(self).any(|lost| ["ledger", "agent"].contains(&lost.tracker.as_str()));
+        (is_over && rest > ns / 2 && !lost()).then(|| rest.div_ceil(ROW_NS))
     }
 
     /// When a thread waited for the GIL, by both tables that tell.

@@ -1,6 +1,6 @@
 //! What the handler waited for outside its process: peers, storage, time, children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use underspan_model::{State, Wait};
@@ -90,6 +90,19 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
         }
         (None, None) if by_itself => {
             draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
+        }
+        (None, None)
+            if takes_peer(kind)
+                && let Some(count) = case.short_waits(ns, at.total()) =>
+        {
+            let (why, advice) = many(kind);
+            let text = format!(
+                "{what} {waited}, {} of it in more than {} waits shorter than a millisecond each: {why}{}",
+                words::duration(ns - at.total()),
+                count.saturating_sub(1),
+                rows_peer(&ended),
+            );
+            draft.say(text, advice)
         }
         (None, None) if takes_peer(kind) => {
             draft.say(format!("{what} {waited}; nothing recorded shows for which peer"), advice)
@@ -185,6 +198,40 @@ fn describe(kind: Kind) -> (bool, &'static str, &'static str) {
 
 const fn takes_peer(kind: Kind) -> bool {
     matches!(kind, Kind::NetRead | Kind::NetWrite | Kind::NetConnect | Kind::PollWait)
+}
+
+/// What thousands of waits look like that are too short for rows of their own (by the agent's default), and
+/// what would help.
+const fn many(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::NetWrite => (
+            "that looks like many small pieces sent one by one",
+            "Send less often and more at a time: a buffer, a batch, or a pipeline",
+        ),
+        Kind::NetConnect => (
+            "that looks like many connections opened one after another",
+            "Keep connections open and reuse them (a pool, CONN_MAX_AGE, keep-alive)",
+        ),
+        _ => (
+            "that looks like many small queries or calls, one after another (N+1)",
+            "Ask for more at a time: one query for all items instead of one for each (a join, IN, eager \
+             loading), a batch, or a pipeline",
+        ),
+    }
+}
+
+/// `. The rows that there are (2 waits) are for 10.0.0.2:5432`, if they are for one peer.
+fn rows_peer(waits: &[(&Wait, Interval)]) -> String {
+    let peers: BTreeSet<_> = waits.iter().map(|(w, _)| w.peer.as_str()).collect();
+    match (peers.first(), peers.len()) {
+        (Some(peer), 1) if !peer.is_empty() => {
+            format!(
+                ". The rows that there are ({}) are for {peer}",
+                words::count(waits.len(), "wait")
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// The peer is watched: what it served is known.

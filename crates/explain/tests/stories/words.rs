@@ -9,11 +9,68 @@ use crate::{findings, handler, of, only};
 
 #[test]
 fn of_cpus_only_those_that_it_may_use_were_not_free() {
-    let runnable = only(&of(handler(&[(State::Runnable, 500)])));
+    let slow = handler(&[(State::Runnable, 500)]);
+    let row = wait(&slow, State::Runnable, 10, 500);
+    let runnable = only(&Evidence { waits: vec![row], ..of(slow) });
     assert_eq!(runnable.kind, Kind::Runnable);
     assert!(runnable.text.contains("no CPU that it may use was free"), "{}", runnable.text);
     for pin in ["taskset", "cpuset.cpus"] {
         assert!(runnable.advice.contains(pin), "{}", runnable.advice);
+    }
+}
+
+/// Thousands of wake-ups of some microseconds each, on CPUs that may all be idle.
+#[test]
+fn waits_without_rows_do_not_show_that_cpus_were_lacking() {
+    let slow = handler(&[(State::Runnable, 200)]);
+    let told =
+        |rows: Vec<underspan_model::Wait>| only(&Evidence { waits: rows, ..of(slow.clone()) });
+    let short = told(vec![wait(&slow, State::Runnable, 10, 2)]);
+    assert_eq!((short.relation, &short.culprit), (Relation::Unknown, &None));
+    assert!(short.text.contains("in at least 198 of them"), "{}", short.text);
+    let said = format!("{} {}", short.text, short.advice);
+    assert!(!said.contains("no CPU that it may use") && !said.contains("taskset"), "{said}");
+    assert!(short.advice.contains("larger round trips"), "{}", short.advice);
+
+    // Woken from other waits, and then without a CPU for long.
+    let mut woken = wait(&slow, State::Sleep, 0, 190);
+    woken.runnable_ns = 190 * MS;
+    let long = told(vec![woken]);
+    assert!(long.text.contains("no CPU that it may use was free for 200.0 ms"), "{}", long.text);
+    // As far as rows go.
+    let part = told(vec![wait(&slow, State::Runnable, 10, 120)]);
+    assert!(part.text.contains("120.0 ms of it in waits of a millisecond"), "{}", part.text);
+
+    // Rows that were lost cannot be counted as waits that have none.
+    let lost = vec![unknown().lost.remove(0)];
+    let lost = only(&Evidence { lost, ..of(slow.clone()) });
+    assert!(!lost.text.contains("at least"), "{}", lost.text);
+    assert!(!lost.text.contains("no CPU that it may use"), "{}", lost.text);
+}
+
+#[test]
+fn thousands_of_short_waits_for_a_socket_are_many_small_queries() {
+    let mut slow = handler(&[(State::NetRead, 200)]);
+    let mut row = wait(&slow, State::NetRead, 10, 3);
+    row.peer = "10.0.0.2:5432".to_owned();
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    let net = only(&evidence);
+    assert_eq!((net.kind, net.relation, &net.culprit), (Kind::NetRead, Relation::Unknown, &None));
+    let told = "197.0 ms of it in more than 196 waits shorter than a millisecond each";
+    assert!(net.text.contains(told), "{}", net.text);
+    assert!(net.text.contains("(N+1). The rows that there are (1 wait) are for 10.0.0.2:5432"));
+    assert!(net.advice.contains("Ask for more at a time"), "{}", net.advice);
+    // Two peers: which of them it was, they do not tell.
+    let mut other = evidence.waits[0].clone();
+    (other.start_time, other.peer) = (other.start_time + 20 * MS, "10.0.0.3:6379".to_owned());
+    evidence.waits.push(other);
+    assert!(!only(&evidence).text.contains("10.0.0.2"), "{}", only(&evidence).text);
+
+    // A wait that has not ended has no row yet, however long it is.
+    for (end, sent_tid) in [("open", 0), ("closed", 0), ("sent", slow.tid + 1)] {
+        (slow.end, slow.sent_tid) = (end.to_owned(), sent_tid);
+        let net = only(&of(slow.clone()));
+        assert!(!net.text.contains("more than"), "{}", net.text);
     }
 }
 
