@@ -86,7 +86,7 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         spans: view,
         path: path(evidence),
         sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
-        meanwhile: rules::meanwhile(&case),
+        meanwhile: rules::meanwhile(&case, &findings),
         standing: standing::standing(&case),
         findings,
         unknown,

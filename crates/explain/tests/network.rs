@@ -355,11 +355,17 @@ fn counters_that_do_not_fit_the_request_are_not_told() {
     ));
     assert_eq!(explain(&evidence).unwrap().meanwhile, []);
     // Now it did.
-    let mut evidence = waited(State::Throttled, 500);
+    let subjects = |evidence: &Evidence| -> Vec<String> {
+        explain(evidence).unwrap().meanwhile.into_iter().map(|c| c.subject).collect()
+    };
+    let mut evidence = waited(State::Runnable, 500);
     evidence.counters = vec![steal, own, other];
+    assert_eq!(subjects(&evidence), ["/system.slice/shop.service", "1"]);
+    // Of its own time that the quota took a finding is certain.
+    let counters = std::mem::take(&mut evidence.counters);
+    let evidence = Evidence { counters, ..waited(State::Throttled, 500) };
+    assert_eq!(subjects(&evidence), ["1"]);
     let explanation = explain(&evidence).unwrap();
-    let subjects: Vec<_> = explanation.meanwhile.iter().map(|c| c.subject.as_str()).collect();
-    assert_eq!(subjects, ["/system.slice/shop.service", "1"]);
     assert_eq!(explanation.findings[0].kind, Kind::Throttled);
     assert_eq!(explanation.findings[0].relation, Relation::Caused);
     // Ticks of a hypervisor are always there.

@@ -136,20 +136,32 @@ fn throttled(case: &Case<'_>) -> Option<Finding> {
     let waits = case.waits_of(request.tid, case.window.handler, |state| state == State::Throttled);
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
     let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
-    let cgroup = case.evidence.process.as_ref().map(|p| p.cgroup.clone()).unwrap_or_default();
-    let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
-    let text = format!(
-        "Held back for {} because its cgroup{place}, or one above it, had used up its CPU quota",
-        words::duration(ns)
-    );
-    let culprit =
-        Culprit { host: request.host.clone(), pid: request.pid, cgroup, ..Culprit::new(ns) };
+    let culprit = quota(case, ns);
+    let text = format!("Held back for {} {}", words::duration(ns), quota_words(&culprit));
     let draft = case.draft(Kind::Throttled, &[(State::Throttled.name(), ns)]);
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
-    Some(draft.located(case, &at).rows(rows).say(
-        text,
-        "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once",
-    ))
+    Some(draft.located(case, &at).rows(rows).say(text, RAISE_QUOTA))
+}
+
+pub(super) const RAISE_QUOTA: &str =
+    "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once";
+
+/// Who is to blame for what a quota took: the cgroup that the request's process is in.
+pub(super) fn quota(case: &Case<'_>, ns: u64) -> Culprit {
+    let process = case.evidence.process.as_ref();
+    Culprit {
+        host: case.request.host.clone(),
+        pid: case.request.pid,
+        cgroup: process.map(|process| process.cgroup.clone()).unwrap_or_default(),
+        ..Culprit::new(ns)
+    }
+}
+
+/// `because its cgroup (/shop), or one above it, had used up its CPU quota`.
+pub(super) fn quota_words(culprit: &Culprit) -> String {
+    let cgroup = &culprit.cgroup;
+    let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
+    format!("because its cgroup{place}, or one above it, had used up its CPU quota")
 }
 
 fn worth(case: &Case<'_>, kind: Kind, state: State) -> Option<u64> {

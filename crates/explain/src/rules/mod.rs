@@ -73,8 +73,8 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// What went on in the host meanwhile.
-pub(crate) fn meanwhile(case: &Case<'_>) -> Vec<Circumstance> {
-    meanwhile::find(case)
+pub(crate) fn meanwhile(case: &Case<'_>, findings: &[Finding]) -> Vec<Circumstance> {
+    meanwhile::find(case, findings)
 }
 
 /// Where the request's own thread was in the states that a finding is about.

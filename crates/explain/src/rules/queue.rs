@@ -10,7 +10,7 @@ use crate::case::{
 };
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
-use crate::rules::cpu::MORE_CPUS;
+use crate::rules::cpu::{MORE_CPUS, RAISE_QUOTA, quota};
 use crate::rules::late::{IDLE, Late, woken};
 use crate::rules::lock_kind::Lock;
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
@@ -91,12 +91,18 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
             place: case.place_in(acceptor, &at, state),
             ..case.thread(acceptor, &name, shown.min(ns), &at)
         };
-        let culprit = culprit.or_else(|| (!victim).then(itself));
+        let by_quota = (state == State::Throttled).then(|| quota(case, shown.min(ns)));
+        let culprit = culprit.or(by_quota).or_else(|| (!victim).then(itself));
+        let text = match state {
+            State::Throttled => format!("{text}{}", of_cgroup(culprit.as_ref())),
+            _ => text,
+        };
         let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let draft = draft.relation(relation).culprit(culprit).rows(rows);
-        let advice = match state.class() {
-            Class::CpuWait => String::from(MORE_CPUS),
+        let advice = match state {
+            State::Throttled => String::from(RAISE_QUOTA),
+            state if state.class() == Class::CpuWait => String::from(MORE_CPUS),
             _ => keep_free(case),
         };
         return Some(draft.say(text, advice));
@@ -104,9 +110,12 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
     let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
     if let Some(doing) = late.words("accepts", ns).filter(|_| proven(late.shown.total(), ns)) {
         let culprit = case.blame(&late.holders, ns, &at);
+        let throttled = late.throttled();
         let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
+        let culprit = culprit.or_else(|| proven(throttled, ns).then(|| quota(case, throttled)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let advice = match (late.lacked_cpu(), late.was_stopped()) {
+            _ if throttled > ns / 2 => String::from(RAISE_QUOTA),
             (true, _) => String::from(MORE_CPUS),
             (_, true) => String::from(WHO_STOPS),
             _ => keep_free(case),
@@ -140,6 +149,12 @@ const WORKERS: &str = " (gunicorn: --workers)";
 
 const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
     ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
+
+/// ` (/shop)`, if it is known which cgroup has the quota, or is below the one that has.
+fn of_cgroup(culprit: Option<&Culprit>) -> String {
+    let cgroup = culprit.map(|culprit| culprit.cgroup.as_str()).filter(|cgroup| !cgroup.is_empty());
+    cgroup.map(|cgroup| format!(" ({cgroup}, or one above it)")).unwrap_or_default()
+}
 
 fn keep_free(case: &Case<'_>) -> String {
     // Other threads are in its way by the interpreter only.
@@ -219,8 +234,11 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let (late, doing) = handed_on_late(case, &at);
         if let Some(doing) = doing.as_ref().filter(|_| proven(late.shown, ns)) {
             let culprit = case.blame(&late.holders, ns, &at);
+            let by_quota = || proven(late.throttled, ns).then(|| quota(case, late.throttled));
+            let culprit = culprit.or_else(by_quota);
             let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
             let advice = match (late.lacked_cpu, late.holders.is_empty()) {
+                _ if late.throttled > ns / 2 => String::from(RAISE_QUOTA),
                 (true, _) => String::from(MORE_CPUS),
                 (false, true) if late.was_stopped => String::from(WHO_STOPS),
                 (false, true) => keep_free(case),
@@ -347,6 +365,7 @@ fn is_same_connection(one: &Request, other: &Request) -> bool {
 struct HandedOn {
     shown: u64,
     lacked_cpu: bool,
+    throttled: u64,
     was_stopped: bool,
     holders: BTreeMap<u32, Suspect>,
     rows: Vec<(u64, RowRef)>,
@@ -371,6 +390,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     let longest =
         if dispatcher.shown.total() > reader.shown.total() { &dispatcher } else { &reader };
     let (lacked_cpu, was_stopped) = (longest.lacked_cpu(), longest.was_stopped());
+    let throttled = dispatcher.throttled() + reader.throttled();
     let shown = dispatcher.shown.total() + reader.shown.total();
     let mut holders = dispatcher.holders;
     for (tid, suspect) in reader.holders {
@@ -378,7 +398,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     }
     let rows = dispatcher.rows.into_iter().chain(reader.rows).collect();
     let words = (!words.is_empty()).then(|| words.join("; "));
-    (HandedOn { shown, lacked_cpu, was_stopped, holders, rows }, words)
+    (HandedOn { shown, lacked_cpu, throttled, was_stopped, holders, rows }, words)
 }
 
 /// Every thread that serves requests waited for one and the same thing: more threads would too.

@@ -293,3 +293,30 @@ fn a_loop_whose_iterations_do_not_explain_it_is_a_thread() {
     let evidence = Evidence { siblings: vec![spun], stalls: vec![stall], ..of(late(0, 400)) };
     assert_eq!(only(&evidence).kind, Kind::Handoff);
 }
+
+/// As the handler's time that a quota takes: `throttled`, caused.
+#[test]
+fn a_quota_that_held_the_accepting_thread_back_is_to_blame() {
+    let slow = late(100, 0);
+    let mut row = wait(&slow, State::Throttled, 2, 97);
+    (row.tid, row.thread) = (4102, String::from("MainThread"));
+    let mut evidence = Evidence { waits: vec![row], process: quiet().process, ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Caused));
+    assert_eq!(queue.culprit.unwrap().cgroup, "/system.slice/shop.service");
+    assert!(queue.text.contains("quota (/system.slice/shop.service, or one"), "{}", queue.text);
+    assert!(queue.advice.starts_with("Raise the quota"), "{}", queue.advice);
+
+    // The same in parts, and where a thread is late after it accepted.
+    let mut second = evidence.waits[0].clone();
+    evidence.waits[0].duration_ns = 50 * MS;
+    (second.start_time, second.duration_ns) = (second.start_time + 52 * MS, 45 * MS);
+    evidence.waits.push(second);
+    assert_eq!(only(&evidence).relation, Relation::Caused);
+    let request = evidence.request.as_mut().unwrap();
+    (request.handoff_ns, request.accept_queue_ns) = (request.accept_queue_ns, 0);
+    (request.accept_tid, evidence.waits[0].tid, evidence.waits[1].tid) = (4110, 4110, 4110);
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::Handoff, Relation::Caused));
+    assert!(queue.advice.starts_with("Raise the quota"), "{}", queue.advice);
+}
