@@ -12,6 +12,7 @@ use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Thre
 use crate::interval::{Cover, Interval};
 use crate::losses::gaps;
 use crate::place::{Place, mostly};
+use crate::server::Server;
 use crate::socket::{Ends, Socket, sockets};
 use crate::window::{Window, is_gil};
 use crate::words;
@@ -183,6 +184,12 @@ impl<'a> Case<'a> {
             native && stack.truncated.is_empty()
         });
         !interpreter && !any(is_of_python) && (whole || any(is_of_another_runtime))
+    }
+
+    /// Which server its process is, unless that is one of Python's and the process certainly is none.
+    pub(crate) fn server(&self) -> Server {
+        let server = Server::of(self.evidence);
+        if server.is_pythons() && self.is_no_python() { Server::Other } else { server }
     }
 
     /// What helps a service in Python only, unless its process certainly is none.

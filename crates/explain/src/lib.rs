@@ -13,6 +13,7 @@ mod interval;
 mod losses;
 mod place;
 mod rules;
+mod server;
 mod socket;
 mod spans;
 mod standing;

@@ -49,13 +49,18 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
         let held = held(wait, *part);
         held.saturating_sub(runnable) >= UNINTERRUPTED_NS && proven(held, wait.duration_ns)
     });
+    let processes = case.server().processes();
     let advice = if kept {
-        "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
+        String::from(
+            "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
          was kept from running itself. Move that work to another process (a task queue, \
-         ProcessPoolExecutor), or use a library that releases the GIL"
+         ProcessPoolExecutor), or use a library that releases the GIL",
+        )
     } else {
-        "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run more \
-         worker processes with fewer threads each (gunicorn: --workers)"
+        format!(
+            "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run more \
+             worker processes with fewer threads each{processes}"
+        )
     };
     let waited = words::duration(ns);
     let draft = case.draft(Kind::GilWait, &[(State::GilWait.name(), ns)]);

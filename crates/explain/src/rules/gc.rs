@@ -9,9 +9,14 @@ use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
 
-const FREEZE: &str = "Take what lives for ever out of the collector's sight: call gc.freeze() once \
-    start-up is done (gunicorn: in post_fork, after preload). In the job that collects, switch the \
-    collector off with gc.disable() while it runs, or raise gc.set_threshold()";
+fn freeze(case: &Case<'_>) -> String {
+    format!(
+        "Take what lives for ever out of the collector's sight: call gc.freeze() once start-up is done{}. \
+         In the job that collects, switch the collector off with gc.disable() while it runs, or raise \
+         gc.set_threshold()",
+        case.server().after_fork()
+    )
+}
 
 /// Collections by other threads, and the part of the queues that they explain.
 pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
@@ -45,14 +50,14 @@ pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
                  but rows show them for less than four fifths of that time",
                 words::duration(ns)
             ),
-            FREEZE,
+            freeze(case),
         ),
         None => draft.say(
             format!(
                 "It waited {} for a collection by another thread; no row says which",
                 words::duration(ns)
             ),
-            FREEZE,
+            freeze(case),
         ),
     };
     (Some(finding), queues)
@@ -84,8 +89,11 @@ pub(super) fn own(case: &Case<'_>) -> Option<Finding> {
     let rows = own.iter().map(|(p, part)| (part.len(), gc_row(p))).collect();
     let draft = case.draft(Kind::GcRun, &[(State::GcRun.name(), ns)]);
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
-    let advice = "Call gc.freeze() once start-up is done (gunicorn: in post_fork), and raise \
-        gc.set_threshold(); look for what creates many cyclic objects in this handler";
+    let advice = format!(
+        "Call gc.freeze() once start-up is done{}, and raise gc.set_threshold(); look for what creates \
+         many cyclic objects in this handler",
+        case.server().after_fork()
+    );
     Some(draft.located(case, &at).rows(rows).say(text, advice))
 }
 
@@ -154,7 +162,7 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) 
         words::duration(ns),
         summary(&pauses, &culprit),
     );
-    draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, FREEZE)
+    draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, freeze(case))
 }
 
 /// Adds the generation that took longest and the number of objects collected.

@@ -8,16 +8,26 @@ use underspan_model::TcpListener;
 use crate::case::{Case, accept_row, listener_row};
 use crate::finding::{Finding, RowRef};
 use crate::interval::Interval;
+use crate::server::Server;
 use crate::socket::{Ends, Socket, Stall, is_loopback, reaches};
 use crate::words;
 
-pub(super) const ADVICE: &str = "Accept faster: more worker processes or threads that accept (gunicorn: \
-    --workers). A longer queue helps against bursts only: raise the backlog (gunicorn: --backlog; \
-    listen()) and net.core.somaxconn, which caps it";
+/// What helps at the end that listens.
+pub(super) fn advice(server: Server) -> String {
+    format!(
+        "Accept faster: more processes or threads that accept{}. {}",
+        server.processes(),
+        longer(server)
+    )
+}
 
-/// The same of a process that is no Python.
-const ANY: &str = "Accept faster: more processes or threads that accept. A longer queue helps \
-    against bursts only: raise the backlog (listen()) and net.core.somaxconn, which caps it";
+fn longer(server: Server) -> String {
+    format!(
+        "A longer queue helps against bursts only: raise the backlog{} and net.core.somaxconn, which \
+         caps it",
+        server.backlog()
+    )
+}
 
 /// A full queue at the other end of a connection.
 pub(super) struct Full {
@@ -157,7 +167,8 @@ impl OwnQueue {
                 &format!("; {} more were dropped within a second of that", self.overflows);
         }
         finding.advice += ". ";
-        finding.advice += if case.is_no_python() { ANY } else { ADVICE };
+        // How to accept faster, the advice about the wait says.
+        finding.advice += &longer(case.server());
         finding.evidence_rows += self.rows.len();
         finding.evidence.extend(self.rows);
         finding.evidence.truncate(Finding::MAX_ROWS);

@@ -27,8 +27,25 @@ use crate::interval::Cover;
 use crate::place::Place;
 use crate::rules::claims::Claims;
 
-/// All findings, longest first.
+/// All findings, longest first. What one of them advises the next do not say again.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = found(case);
+    let mut said: Vec<(String, usize)> = Vec::new();
+    for (n, finding) in findings.iter_mut().enumerate() {
+        let sentences: Vec<_> = finding.advice.split(". ").map(str::to_owned).collect();
+        let before = |sentence: &String| said.iter().find(|(known, _)| known == sentence);
+        let earlier = sentences.iter().find_map(|sentence| before(sentence).map(|(_, n)| *n));
+        let new: Vec<_> = sentences.into_iter().filter(|s| before(s).is_none()).collect();
+        finding.advice = match (new.is_empty(), earlier) {
+            (true, Some(earlier)) => format!("As for finding {earlier}"),
+            _ => new.join(". "),
+        };
+        said.extend(new.into_iter().map(|sentence| (sentence, n + 1)));
+    }
+    findings
+}
+
+fn found(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_go = go::is_go(case);
     if case.request.shared_thread != 0 {

@@ -8,6 +8,7 @@ use crate::case::{Case, Suspect, blocked, proven, wait_row};
 use crate::finding::RowRef;
 use crate::interval::{Cover, Interval};
 use crate::rules::contention::is_foreign;
+use crate::server::Server;
 use crate::window::Window;
 use crate::words;
 
@@ -253,11 +254,12 @@ impl<'a> Pool<'a> {
             "Had each been read when it came, {needed} requests would have been handled at once, and {serving}: "
         );
         let no_python = case.is_no_python();
-        let option = match no_python {
-            true => String::new(),
-            false => format!(" (gunicorn: --threads {needed})"),
+        let server = case.server();
+        let raise = match server {
+            // It has no threads.
+            Server::PhpFpm => format!("raise the worker processes{}", server.processes()),
+            _ => format!("raise the worker threads to about {needed}{}", server.threads(needed)),
         };
-        let raise = format!("raise the worker threads to about {needed}{option}");
         if mostly(&on_cpu) && no_python {
             // Elsewhere threads compute side by side.
             advice
@@ -266,7 +268,8 @@ impl<'a> Pool<'a> {
         } else if mostly(&on_cpu) {
             advice
                 + "they mostly compute or wait for the interpreter, so more processes help, not \
-                   more threads (gunicorn: --workers)"
+                   more threads"
+                + server.processes()
         } else if mostly(&|state| *state == State::LockWait) {
             // Not every futex is a lock: Java sleeps on one, and waits for a connection of a pool.
             advice

@@ -67,13 +67,7 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         if of_loop.max().is_some_and(|stalled| proven(stalled, ns)) {
             return Some(draft.say(text, loop_lag::long(case)));
         }
-        let advice = if case.is_no_python() {
-            "More processes that accept, or other threads that serve what this one accepts"
-        } else {
-            "More processes that accept (gunicorn: --workers), or a worker class with threads \
-             (--worker-class gthread --threads N)"
-        };
-        return Some(draft.say(text, advice));
+        return Some(draft.say(text, case.server().accept_beside()));
     }
     if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
         let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
@@ -138,17 +132,19 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         false => format!(
             "Look at how many processes accept on this address{} and whether the listen backlog \
              overflows (nstat TcpExtListenOverflows)",
-            case.if_python(WORKERS)
+            case.server().processes()
         ),
     };
     Some(draft.rows(late.rows).say(text, advice))
 }
 
-/// How many processes a server in Python has.
-const WORKERS: &str = " (gunicorn: --workers)";
-
-const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
-    ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
+fn move_work(case: &Case<'_>) -> String {
+    format!(
+        "Move what keeps the interpreter to another process (a task queue, ProcessPoolExecutor), or run \
+         more worker processes with fewer threads each{}",
+        case.server().processes()
+    )
+}
 
 /// ` (/shop)`, if it is known which cgroup has the quota, or is below the one that has.
 fn of_cgroup(culprit: Option<&Culprit>) -> String {
@@ -162,7 +158,7 @@ fn keep_free(case: &Case<'_>) -> String {
         true => "nothing but accepting on it",
         false => "nothing heavy in its process's other threads",
     };
-    let workers = case.if_python(WORKERS);
+    let workers = case.server().processes();
     format!("Keep the accepting thread free: {nothing}, or more processes that accept{workers}")
 }
 
@@ -242,7 +238,7 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
                 (true, _) => String::from(MORE_CPUS),
                 (false, true) if late.was_stopped => String::from(WHO_STOPS),
                 (false, true) => keep_free(case),
-                (false, false) => String::from(MOVE_WORK),
+                (false, false) => move_work(case),
             };
             let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
             return Some(

@@ -3,7 +3,7 @@
 use underspan_explain::{Evidence, Kind, Relation, explain};
 use underspan_model::{Frame, FrameKind, Request, Stack, State};
 
-use crate::common::network::busy_host;
+use crate::common::network::{busy_host, own_queue_full};
 use crate::common::*;
 use crate::{findings, handler, of, only};
 
@@ -260,4 +260,73 @@ fn only_python_is_advised_as_python() {
             assert!(advice.iter().any(|advice| is_for_python(advice)), "{advice:?}");
         }
     }
+}
+
+/// Its own connection waited in a full queue, while who accepts served another request.
+fn full(process: &str) -> Evidence {
+    let mut evidence = own_queue_full();
+    let slow = evidence.request.as_mut().unwrap();
+    (slow.accept_tid, slow.process) = (slow.tid, process.to_owned());
+    let mut before = slow.clone();
+    (before.request_id, before.accept_queue_ns) = ("2".to_owned(), 0);
+    (before.handler_ns, before.duration_ns) = (400 * MS, 400 * MS);
+    evidence.siblings = vec![before];
+    evidence
+}
+
+#[test]
+fn options_are_those_of_the_server_by_its_name() {
+    for (process, options) in [
+        ("gunicorn", ["--worker-class gthread", "gunicorn: --backlog"]),
+        ("uwsgi", ["uWSGI: --processes, --threads", "uWSGI: --listen"]),
+        ("puma", ["puma: -w, -t", "backlog="]),
+        ("php-fpm8.2", ["pm.max_children", "listen.backlog"]),
+        ("uvicorn", ["uvicorn: --workers", "uvicorn: --backlog"]),
+        ("python3", ["More processes that accept, or", "(listen())"]),
+    ] {
+        let queue = only(&full(process));
+        assert_eq!(queue.pattern, "queue_full");
+        for option in options {
+            assert!(queue.advice.contains(option), "{process}: {}", queue.advice);
+        }
+        assert_eq!(queue.advice.contains("gunicorn"), process == "gunicorn", "{}", queue.advice);
+        assert_eq!(queue.advice.matches("More processes").count(), 1, "{}", queue.advice);
+        assert!(!queue.advice.contains("Accept faster"), "{}", queue.advice);
+    }
+}
+
+/// A hub of green threads is no event loop of asyncio's.
+#[test]
+fn hubs_have_their_own_ways_to_threads() {
+    let advice = |file: &str| {
+        let mut evidence = stalled_loop();
+        let stack = python(&[("block", "/srv/app.py", 31), ("switch", file, 65)]);
+        evidence.stalls[0].stack = stack;
+        only(&evidence).advice
+    };
+    let packages = "/usr/lib/python3.11/site-packages";
+    let told = advice(&format!("{packages}/gevent/hub.py"));
+    assert!(told.contains("gevent.get_hub().threadpool.apply"), "{told}");
+    assert!(!told.contains("asyncio"), "{told}");
+    assert!(advice(&format!("{packages}/eventlet/hubs/hub.py")).contains("eventlet.tpool.execute"));
+    assert!(advice("/srv/my_gevent_notes.py").contains("asyncio.to_thread"));
+}
+
+#[test]
+fn no_advice_is_given_twice_on_a_page() {
+    let shape = Shape {
+        id: 1,
+        worker: 0,
+        at_ms: 100,
+        accept_queue: 0,
+        handoff: 300,
+        handler: 320,
+        cells: &[(State::Runnable, 300)],
+    };
+    let slow = request("/x", &shape);
+    let rows = vec![wait(&slow, State::Runnable, 0, 300), wait(&slow, State::Runnable, 300, 300)];
+    let findings = findings(&Evidence { waits: rows, ..of(slow) });
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert!(findings[0].advice.contains("more CPUs"), "{findings:#?}");
+    assert_eq!(findings[1].advice, "As for finding 1");
 }
