@@ -278,7 +278,8 @@ impl Around<'_> {
     }
 
     async fn process(&self) -> Result<Option<Process>, Error> {
-        let sql = "SELECT process, cmdline, cgroup, python, gc_rung FROM processes \
+        let sql = "SELECT process, cmdline, cgroup, python, gc_rung, \
+                toUInt64(greatest(0, toUnixTimestamp64Nano(start_time))) AS started FROM processes \
              WHERE host = {host:String} AND pid = {pid:UInt32} \
                 AND start_time <= fromUnixTimestamp64Nano({end:Int64}) \
              ORDER BY start_time DESC, seen DESC LIMIT 1";

@@ -66,6 +66,8 @@ pub struct Evidence {
 pub struct Process {
     /// Its name.
     pub process: String,
+    /// When it was started, in nanoseconds since the Unix epoch, to a hundredth of a second; 0 if not known.
+    pub started: u64,
     /// Its command line.
     pub cmdline: String,
     /// Its cgroup.

@@ -102,6 +102,27 @@ impl Server {
         }
     }
 
+    /// ` (gunicorn: …)`: what ends its processes, and how it does not end them all at once.
+    pub(crate) const fn restarts(self) -> &'static str {
+        match self {
+            Server::Gunicorn => {
+                " (gunicorn: --max-requests with --max-requests-jitter, --preload; look in its log for \
+                 workers that --timeout or --graceful-timeout ended)"
+            }
+            Server::Uwsgi => {
+                " (uWSGI: --max-requests with --max-requests-delta, no --lazy-apps; look in its log for \
+                 workers that --harakiri ended)"
+            }
+            Server::Uvicorn => " (uvicorn: --limit-max-requests)",
+            Server::Puma => " (puma: a phased restart, preload_app!, worker_timeout)",
+            Server::PhpFpm => {
+                " (php-fpm: pm = static, or pm.min_spare_servers; pm.max_requests, \
+                 request_terminate_timeout)"
+            }
+            Server::Other => "",
+        }
+    }
+
     /// ` (gunicorn: in post_fork)`: where its processes can do something of their own as they start.
     pub(crate) const fn after_fork(self) -> &'static str {
         match self {

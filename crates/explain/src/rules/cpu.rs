@@ -116,9 +116,9 @@ fn short_words(case: &Case<'_>, ns: u64, long: u64) -> String {
         lacking, this does not show";
     match case.short_waits(ns, long) {
         Some(waits) => format!(
-            "Ready to run, and not on a CPU yet, for {waited}: {} of it in waits too short for rows of \
+            "Ready to run, and not on a CPU yet, for {waited}, {} of it in waits too short for rows of \
              their own (less than a millisecond each, by default), so in at least {waits} of them. {woken}",
-            words::duration(ns - long),
+            if long == 0 { String::from("all") } else { words::duration(ns - long) },
         ),
         None => format!(
             "Ready to run, and not on a CPU yet, for {waited}, of which rows show {}. {woken}",

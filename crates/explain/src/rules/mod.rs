@@ -14,6 +14,7 @@ mod meanwhile;
 mod pool;
 mod queue;
 mod reader;
+mod restart;
 mod stalls;
 mod unpooled;
 

@@ -14,27 +14,36 @@ use crate::rules::cpu::{MORE_CPUS, RAISE_QUOTA, quota};
 use crate::rules::late::{IDLE, Late, woken};
 use crate::rules::lock_kind::Lock;
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
+use crate::rules::restart::Restart;
 use crate::rules::{listener, loop_lag};
 use crate::window::{Window, is_gil};
 use crate::words;
 
 /// The wait in the listener's queue, as far as collections do not explain it.
 pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
-    let finding = nobody_accepted(case, explained)?;
+    let at = Cover::from(case.window.accept_queue).subtract(explained);
+    let restart = Restart::of(case, &at);
+    let finding = match &restart {
+        Some(restart) if restart.is_all(&at) => restart.finding(case, &at)?,
+        _ => nobody_accepted(case, &at)?,
+    };
+    let finding = match restart {
+        Some(restart) => restart.add_to(case, finding),
+        None => finding,
+    };
     Some(match listener::own(case) {
         Some(full) => full.add_to(case, finding),
         None => finding,
     })
 }
 
-fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+fn nobody_accepted(case: &Case<'_>, at: &Cover) -> Option<Finding> {
     let phase = case.window.accept_queue;
-    let at = Cover::from(phase).subtract(explained);
     let ns = at.total();
     if !case.worth(ns, INTERFERENCE) {
         return None;
     }
-    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, &at);
+    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, at);
     let waited = words::duration(ns);
     let acceptor = case.request.accept_tid;
 
@@ -46,11 +55,11 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         .filter(|(ns, ..)| *ns > 0)
         .collect();
     let busy: Cover = served.iter().map(|(_, handler, _)| *handler).collect();
-    let busy = busy.bridged(SWITCH_NS).intersect(&at);
+    let busy = busy.bridged(SWITCH_NS).intersect(at);
     if let Some((.., longest)) = served.iter().max_by_key(|(ns, _, s)| (*ns, &s.request_id))
         && proven(busy.total(), ns)
     {
-        let culprit = case.thread(acceptor, &longest.thread, busy.total(), &at);
+        let culprit = case.thread(acceptor, &longest.thread, busy.total(), at);
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {} ({acceptor}), which accepts, was \
              busy with {}{}",
@@ -69,8 +78,8 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         }
         return Some(draft.say(text, case.server().accept_beside()));
     }
-    if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
-        let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
+    if let Some((state, rows)) = blocked(case, acceptor, phase, at) {
+        let culprit = case.blame(&holders(case, acceptor, state, &rows, at), ns, at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
         let by = culprit.as_ref().map(|c| format!(", held by {}", named(c))).unwrap_or_default();
         let text = format!(
@@ -82,8 +91,8 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         // Who waits for the interpreter, a lock or a CPU is not to blame for that.
         let victim = is_gil(state) || state == State::LockWait || state.class() == Class::CpuWait;
         let itself = || Culprit {
-            place: case.place_in(acceptor, &at, state),
-            ..case.thread(acceptor, &name, shown.min(ns), &at)
+            place: case.place_in(acceptor, at, state),
+            ..case.thread(acceptor, &name, shown.min(ns), at)
         };
         let by_quota = (state == State::Throttled).then(|| quota(case, shown.min(ns)));
         let culprit = culprit.or(by_quota).or_else(|| (!victim).then(itself));
@@ -101,11 +110,11 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         };
         return Some(draft.say(text, advice));
     }
-    let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
+    let late = Late::of(case, acceptor, at, &[State::PollWait], true);
     if let Some(doing) = late.words("accepts", ns).filter(|_| proven(late.shown.total(), ns)) {
-        let culprit = case.blame(&late.holders, ns, &at);
+        let culprit = case.blame(&late.holders, ns, at);
         let throttled = late.throttled();
-        let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
+        let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, at)));
         let culprit = culprit.or_else(|| proven(throttled, ns).then(|| quota(case, throttled)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let advice = match (late.lacked_cpu(), late.was_stopped()) {

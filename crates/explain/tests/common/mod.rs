@@ -126,6 +126,7 @@ fn process() -> Option<Process> {
         cgroup: String::from("/system.slice/shop.service"),
         python: String::from("3.11"),
         gc_rung: String::from("symbol"),
+        started: T0 - 3_600_000 * MS,
     })
 }
 

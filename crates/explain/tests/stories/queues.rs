@@ -320,3 +320,53 @@ fn a_quota_that_held_the_accepting_thread_back_is_to_blame() {
     assert_eq!((queue.kind, queue.relation), (Kind::Handoff, Relation::Caused));
     assert!(queue.advice.starts_with("Raise the quota"), "{}", queue.advice);
 }
+
+/// All workers were restarted at once: the connection waited for one of the next.
+#[test]
+fn a_process_that_was_started_after_the_connection_came_is_told() {
+    let mut slow = late(1000, 0);
+    slow.accept_tid = slow.tid;
+    let mut process = quiet().process.unwrap();
+    process.started = slow.start_time + 600 * MS;
+    let mut evidence = Evidence { process: Some(process), ..of(slow.clone()) };
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Coincided));
+    assert_eq!(queue.culprit.as_ref().unwrap().pid, PID);
+    let told = "Nobody accepted the connection for 1000.0 ms: the process that accepted it in the \
+                end, gunicorn (4100), was started only 600.0 ms after it had come, and took 400.0 ms until \
+                it accepted a first one";
+    assert_eq!(queue.text, told);
+    for option in ["--max-requests-jitter", "--preload", "--timeout", "--graceful-timeout"] {
+        assert!(queue.advice.contains(option), "{}", queue.advice);
+    }
+    evidence.request.as_mut().unwrap().process = String::from("serve");
+    evidence.process.as_mut().unwrap().cmdline.clear();
+    evidence.process.as_mut().unwrap().process.clear();
+    assert!(!only(&evidence).advice.contains("gunicorn"));
+    evidence.process.as_mut().unwrap().process = String::from("gunicorn");
+
+    // It accepted others before: what it did then is another thing.
+    let shape = Shape {
+        id: 2,
+        worker: 0,
+        at_ms: 750,
+        accept_queue: 0,
+        handoff: 0,
+        handler: 320,
+        cells: &[],
+    };
+    evidence.siblings = vec![request("/slow", &shape)];
+    let queue = only(&evidence);
+    assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None), "{}", queue.text);
+    assert!(queue.text.contains("busy with 1 other request for 320.0 ms"), "{}", queue.text);
+    assert!(queue.text.contains("was started only 600.0 ms after it had come"), "{}", queue.text);
+    evidence.siblings.clear();
+
+    // A process that forks for each connection has accepted it before.
+    evidence.request.as_mut().unwrap().accept_tid = 4099;
+    assert!(!only(&evidence).text.contains("was started"), "{}", only(&evidence).text);
+    // One that was there before.
+    evidence.request.as_mut().unwrap().accept_tid = slow.tid;
+    evidence.process.as_mut().unwrap().started = slow.start_time - MS;
+    assert!(!only(&evidence).text.contains("was started"), "{}", only(&evidence).text);
+}
