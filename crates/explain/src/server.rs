@@ -8,16 +8,18 @@ pub(crate) enum Server {
     Gunicorn,
     Uwsgi,
     Uvicorn,
+    Waitress,
     Puma,
     PhpFpm,
     /// Any other: general words do.
     Other,
 }
 
-const NAMES: [(&str, Server); 5] = [
+const NAMES: [(&str, Server); 6] = [
     ("gunicorn", Server::Gunicorn),
     ("uwsgi", Server::Uwsgi),
     ("uvicorn", Server::Uvicorn),
+    ("waitress", Server::Waitress),
     ("puma", Server::Puma),
     ("php-fpm", Server::PhpFpm),
 ];
@@ -46,7 +48,7 @@ impl Server {
 
     /// Whether it runs Python only.
     pub(crate) const fn is_pythons(self) -> bool {
-        matches!(self, Server::Gunicorn | Server::Uvicorn)
+        matches!(self, Server::Gunicorn | Server::Uvicorn | Server::Waitress)
     }
 
     /// ` (gunicorn: --workers)`: how many processes it has.
@@ -57,7 +59,8 @@ impl Server {
             Server::Uvicorn => " (uvicorn: --workers)",
             Server::Puma => " (puma: -w)",
             Server::PhpFpm => " (php-fpm: pm.max_children)",
-            Server::Other => "",
+            // It has one process.
+            Server::Waitress | Server::Other => "",
         }
     }
 
@@ -66,6 +69,7 @@ impl Server {
         match self {
             Server::Gunicorn => format!(" (gunicorn: --threads {n})"),
             Server::Uwsgi => format!(" (uWSGI: --threads {n})"),
+            Server::Waitress => format!(" (waitress: --threads={n})"),
             Server::Puma => format!(" (puma: -t {n}:{n})"),
             Server::Uvicorn | Server::PhpFpm | Server::Other => String::new(),
         }
@@ -84,7 +88,7 @@ impl Server {
             Server::Uvicorn => "More processes that accept (uvicorn: --workers)",
             Server::Puma => "More processes or threads that accept (puma: -w, -t)",
             Server::PhpFpm => "More processes that accept (php-fpm: pm.max_children)",
-            Server::Other => {
+            Server::Waitress | Server::Other => {
                 "More processes that accept, or other threads that serve what this one accepts"
             }
         }
@@ -98,6 +102,7 @@ impl Server {
             Server::Uvicorn => " (uvicorn: --backlog)",
             Server::Puma => " (puma: `?backlog=` of its bind)",
             Server::PhpFpm => " (php-fpm: listen.backlog)",
+            Server::Waitress => " (waitress: --backlog)",
             Server::Other => " (listen())",
         }
     }
@@ -119,7 +124,7 @@ impl Server {
                 " (php-fpm: pm = static, or pm.min_spare_servers; pm.max_requests, \
                  request_terminate_timeout)"
             }
-            Server::Other => "",
+            Server::Waitress | Server::Other => "",
         }
     }
 

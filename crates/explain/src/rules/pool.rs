@@ -210,6 +210,11 @@ impl<'a> Pool<'a> {
         Some((stuck, Shown { rows, shown: total, capacity }))
     }
 
+    /// With so many threads none of the requests so far would have waited.
+    pub(super) fn needed(&self) -> usize {
+        self.at_once.max(self.threads() + 1)
+    }
+
     pub(super) fn served_per_second(&self) -> f64 {
         self.threads() as f64 / (self.mean_handler_ns.max(1) as f64 / 1e9)
     }
@@ -235,7 +240,7 @@ impl<'a> Pool<'a> {
 
     pub(super) fn advice(&self, case: &Case<'_>) -> String {
         let threads = self.threads();
-        let needed = self.at_once.max(threads + 1);
+        let needed = self.needed();
         let states = self.states();
         let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();
         let on_cpu = |state: &State| {

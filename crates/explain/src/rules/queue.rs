@@ -82,6 +82,12 @@ fn nobody_accepted(case: &Case<'_>, at: &Cover) -> Option<Finding> {
         let culprit = case.blame(&holders(case, acceptor, state, &rows, at), ns, at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
         let by = culprit.as_ref().map(|c| format!(", held by {}", named(c))).unwrap_or_default();
+        if state == State::LockWait
+            && culprit.is_none()
+            && let Some(finding) = workers_busy(case, at, (acceptor, &name), &rows)
+        {
+            return Some(finding);
+        }
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {name} ({acceptor}), which accepts, \
              was {}{by}",
@@ -145,6 +151,46 @@ fn nobody_accepted(case: &Case<'_>, at: &Cover) -> Option<Finding> {
         ),
     };
     Some(draft.rows(late.rows).say(text, advice))
+}
+
+/// A server that accepts only when a worker is free waits for one on a condition, as puma does: meanwhile its
+/// threads served other requests.
+fn workers_busy(
+    case: &Case<'_>,
+    at: &Cover,
+    (acceptor, name): (u32, &str),
+    waits: &[(&Wait, Interval)],
+) -> Option<Finding> {
+    let ns = at.total();
+    let pool = Pool::during(case, at);
+    let served: Vec<_> = pool.served.iter().filter(|(_, s)| s.tid != acceptor).collect();
+    let busy: Cover = served.iter().map(|(_, s)| Window::of(s).handler).collect();
+    let (_, longest) = served.iter().max_by_key(|(ns, s)| (*ns, &s.request_id))?;
+    if !proven(busy.bridged(SWITCH_NS).intersect(at).total(), ns) {
+        return None;
+    }
+    let threads: BTreeSet<_> = served.iter().map(|(_, s)| s.tid).collect();
+    let text = format!(
+        "Nobody accepted the connection for {}: thread {name} ({acceptor}), which accepts, was waiting for a \
+         lock or condition, while {} of its process served {}. A server that accepts only when a worker is \
+         free waits so",
+        words::duration(ns),
+        words::count(threads.len(), "other thread"),
+        words::count(served.len(), "request"),
+    );
+    let what = match route(longest) {
+        route if route.is_empty() => String::from("the longest"),
+        route => format!("the longest, {route}"),
+    };
+    let advice = format!(
+        "More worker threads{}; or look at why those requests took so long: `underspan explain {}` ({what})",
+        case.server().threads(pool.needed()),
+        longest.request_id,
+    );
+    let mut rows: Vec<_> = served.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
+    rows.extend(waits.iter().map(|(w, part)| (part.len(), wait_row(w))));
+    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, at);
+    Some(draft.rows(rows).say(text, advice))
 }
 
 fn move_work(case: &Case<'_>) -> String {

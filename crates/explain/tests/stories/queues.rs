@@ -370,3 +370,43 @@ fn a_process_that_was_started_after_the_connection_came_is_told() {
     evidence.process.as_mut().unwrap().started = slow.start_time - MS;
     assert!(!only(&evidence).text.contains("was started"), "{}", only(&evidence).text);
 }
+
+/// Puma accepts only when one of its threads is free: to keep the accepting thread free is no advice.
+#[test]
+fn an_accepting_thread_that_waits_for_a_worker_needs_more_of_them() {
+    let mut slow = late(400, 0);
+    (slow.accept_tid, slow.tid, slow.process) = (4102, 4111, String::from("puma"));
+    let mut row = wait(&slow, State::LockWait, 0, 400);
+    (row.tid, row.thread) = (4102, String::from("puma srv"));
+    (row.waker_tid, row.holder_tid) = (4112, 4112);
+    let shape = |id: u64, worker, at_ms| Shape {
+        id,
+        worker,
+        at_ms,
+        accept_queue: 0,
+        handoff: 0,
+        handler: 200,
+        cells: &[],
+    };
+    let siblings = (0..4u32).map(|n| {
+        let at_ms = if n < 2 { 100 } else { 301 };
+        request("/sleep", &shape(10 + u64::from(n), 1 + n % 2, at_ms))
+    });
+    let mut evidence = Evidence { waits: vec![row], siblings: siblings.collect(), ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None), "{}", queue.text);
+    assert!(queue.text.contains("while 2 other threads of its process served 4 requests"));
+    assert!(queue.advice.contains("puma: -t 3:3"), "{}", queue.advice);
+    assert!(queue.advice.contains("GET /sleep"), "{}", queue.advice);
+    assert!(!queue.advice.contains("nothing but accepting"), "{}", queue.advice);
+    // Half of the time they were free.
+    evidence.siblings.truncate(2);
+    assert!(only(&evidence).advice.contains("Keep the accepting thread free"));
+    // A lock that is held is another thing.
+    evidence.siblings = vec![request("/sleep", &Shape { handler: 400, ..shape(10, 1, 100) })];
+    assert!(only(&evidence).text.contains("while 1 other thread"));
+    let request = evidence.request.clone().unwrap();
+    let stack = acquiring(&[("accept", "/srv/app.py", 5)]);
+    evidence.samples = vec![sample(&request, 4102, State::LockWait, 0, 400, stack)];
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4112);
+}
