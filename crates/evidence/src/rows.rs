@@ -145,11 +145,11 @@ impl Around<'_> {
             .param("rows", ROWS)
     }
 
-    /// Of its own thread and of the one that accepted; then of others on the same locks, or, where it
+    /// Of its own thread and of those that accepted and that answered; then of others on the same locks, or, where it
     /// waited for a thread, of all of them.
     async fn waits(&self) -> Result<Vec<Wait>, Error> {
         let columns = format!("{START}, {WAIT}");
-        let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32})";
+        let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32}, {sender:UInt32})";
         let sql = format!(
             "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND {threads} LIMIT {{rows:UInt64}}"
         );
@@ -227,6 +227,7 @@ impl Around<'_> {
         self.select(table, sql)
             .param("tid", self.request.tid)
             .param("acceptor", self.request.accept_tid)
+            .param("sender", self.request.sent_tid)
     }
 
     async fn gc_pauses(&self) -> Result<Vec<GcPause>, Error> {
@@ -250,7 +251,8 @@ impl Around<'_> {
     async fn siblings(&self) -> Result<Vec<Request>, Error> {
         let sql = format!(
             "SELECT {START}, request_id, host, pid, tid, thread, duration_ns, accept_queue_ns, \
-                handoff_ns, handler_ns, conn_request, local, peer, method, path, shared_thread, {} \
+                handoff_ns, handler_ns, conn_request, local, peer, method, path, sent_tid, sent_thread, \
+                shared_thread, end, {} \
              FROM requests AS t \
              WHERE host = {{host:String}} AND pid = {{pid:UInt32}} \
                 AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \

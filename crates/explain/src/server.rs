@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// ` (gunicorn: --threads 8)`: how many threads each has.
-    pub(crate) fn threads(self, n: usize) -> String {
+    pub(crate) fn threads(self, n: impl std::fmt::Display) -> String {
         match self {
             Server::Gunicorn => format!(" (gunicorn: --threads {n})"),
             Server::Uwsgi => format!(" (uWSGI: --threads {n})"),

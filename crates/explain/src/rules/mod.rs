@@ -17,6 +17,7 @@ mod reader;
 mod restart;
 mod stalls;
 mod unpooled;
+mod worker;
 
 pub use meanwhile::Circumstance;
 
@@ -54,7 +55,8 @@ fn found(case: &Case<'_>) -> Vec<Finding> {
             findings.extend(go::queues(case, &Cover::default()));
         } else {
             findings.extend(loop_lag::find(case));
-            findings.extend(loop_lag::in_handler(case));
+            // That the loop stood still meanwhile is of no matter to who waited for a worker.
+            findings.extend(worker::find(case).or_else(|| loop_lag::in_handler(case)));
         }
         findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
         return findings;

@@ -410,3 +410,77 @@ fn an_accepting_thread_that_waits_for_a_worker_needs_more_of_them() {
     evidence.samples = vec![sample(&request, 4102, State::LockWait, 0, 400, stack)];
     assert_eq!(only(&evidence).culprit.unwrap().tid, 4112);
 }
+
+/// One thread reads all requests, and workers answer them, as in waitress: `(id, read, answered, worker)`.
+fn handed_on(own: (u64, u64, u64, u32), others: &[(u64, u64, u64, u32)]) -> Evidence {
+    let of = |&(id, read, answered, worker): &(u64, u64, u64, u32)| {
+        let shape = Shape {
+            id,
+            worker: 9,
+            at_ms: read,
+            accept_queue: 0,
+            handoff: 0,
+            handler: answered - read,
+            cells: &[],
+        };
+        underspan_model::Request {
+            shared_thread: 1,
+            sent_tid: 4200 + worker,
+            sent_thread: format!("waitress-{worker}"),
+            process: String::from("waitress-serve"),
+            ..request("/sleep", &shape)
+        }
+    };
+    let siblings = others.iter().map(of).collect();
+    Evidence { siblings, ..crate::of(of(&own)) }
+}
+
+#[test]
+fn a_request_that_was_read_may_wait_for_a_worker() {
+    let others = [(2, 0, 300, 0), (3, 10, 310, 1), (4, 20, 600, 0), (5, 30, 610, 1)];
+    let evidence = handed_on((1, 100, 605, 0), &others);
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::Handoff, Relation::Caused));
+    assert_eq!((queue.parts[0].part, queue.ns), ("handler", 500 * MS));
+    let told = "No worker was free for 500.0 ms after it was read: all 2 threads that answer requests were \
+                busy, and waitress-0 (4200), which answered it in the end, answered GET /sleep (request \
+                0000000000000004) until then";
+    assert_eq!(queue.text, told);
+    assert!(
+        queue.advice.contains("More worker threads (waitress: --threads=N)"),
+        "{}",
+        queue.advice
+    );
+    assert_eq!(queue.culprit.unwrap().thread, "all 2 worker threads");
+
+    // Another worker had nothing to do for a while.
+    let some = only(&handed_on((1, 100, 605, 0), &others[..3]));
+    assert_eq!(some.relation, Relation::Coincided, "{}", some.text);
+    assert!(some.text.starts_with("Waited at least 500.0 ms for a worker"), "{}", some.text);
+    assert_eq!(some.culprit.unwrap().tid, 4200);
+}
+
+/// Where it is not certain that a worker has one request at a time, nothing is said.
+#[test]
+fn threads_that_share_requests_are_no_workers() {
+    let others = [(2, 0, 300, 0), (3, 10, 310, 1), (4, 20, 600, 0), (5, 30, 610, 1)];
+    let evidence = handed_on((1, 100, 605, 0), &others);
+    let request = evidence.request.clone().unwrap();
+    let is_silent = |evidence: &Evidence| assert!(findings(evidence).is_empty());
+    // The reader answers as well.
+    let mut answers = evidence.clone();
+    answers.siblings[1].sent_tid = request.tid;
+    is_silent(&answers);
+    // The worker reads as well.
+    let mut reads = evidence.clone();
+    reads.siblings[1].tid = request.sent_tid;
+    is_silent(&reads);
+    // The worker polls: it has many.
+    let mut polls = evidence.clone();
+    let mut row = wait(&request, State::PollWait, 20, 30);
+    row.tid = request.sent_tid;
+    polls.waits.push(row);
+    is_silent(&polls);
+    // Its answer came before this one was read, or it answered nothing else.
+    is_silent(&handed_on((1, 100, 605, 0), &[(2, 0, 90, 0), (3, 10, 610, 1)]));
+}
