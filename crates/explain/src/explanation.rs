@@ -151,6 +151,15 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
             request.sent_thread, request.sent_tid
         ));
     }
+    let dropped = rules::dropped_before(case);
+    if dropped > 0 {
+        let dropped = words::count(usize::try_from(dropped).unwrap_or(usize::MAX), "connection");
+        notes.push(format!(
+            "{dropped} found the queue of its listener full in the 3 s before it came, and had to try \
+             again (counted by the second): if its client's was one of them, it has waited 1 or 3 s more, \
+             which nobody on this host sees"
+        ));
+    }
     if request.end == "open" {
         notes.push(String::from("the request is not answered yet: this is as far as it has come"));
     } else if !matches!(request.end.as_str(), "sent" | "") {

@@ -385,3 +385,36 @@ fn an_undisturbed_request_has_nothing() {
     assert_eq!(explanation.meanwhile, []);
     assert_eq!(explanation.sockets, []);
 }
+
+/// Its SYN was dropped, and sent again a second later: of that time no row here tells.
+#[test]
+fn what_was_dropped_before_it_came_may_have_been_its_own() {
+    let note = |evidence: &Evidence| {
+        let notes = explain(evidence).unwrap().notes;
+        notes.into_iter().find(|note| note.contains("queue of its listener"))
+    };
+    let mut evidence = quiet();
+    let request = evidence.request.clone().unwrap();
+    let second = |from_ms: u64, overflows| {
+        let mut row = listener("0.0.0.0:8000", overflows, 0);
+        row.host.clone_from(&request.host);
+        row.start_time = T0 - from_ms * MS;
+        row
+    };
+    evidence.listeners = vec![second(2100, 0), second(1100, 16), second(100, 2)];
+    let told = note(&evidence).unwrap();
+    assert!(told.starts_with("18 connections found the queue"), "{told}");
+    assert!(told.contains("1 or 3 s more"), "{told}");
+    assert!(explain(&evidence).unwrap().findings.is_empty());
+    // Longer ago, another port, another host's.
+    let mut port = second(1100, 16);
+    port.local = String::from("0.0.0.0:8001");
+    for row in [second(4100, 16), port, listener("0.0.0.0:8000", 16, 0)] {
+        evidence.listeners = vec![row];
+        assert_eq!(note(&evidence), None);
+    }
+    // A later request of its connection.
+    evidence.listeners = vec![second(1100, 16)];
+    evidence.request.as_mut().unwrap().conn_request = 1;
+    assert_eq!(note(&evidence), None);
+}

@@ -1,6 +1,6 @@
 //! Listening sockets whose accept queue was full.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use underspan_model::TcpListener;
@@ -80,6 +80,11 @@ pub(super) fn full(case: &Case<'_>, ends: Ends<'_>, socket: &Socket<'_>) -> Opti
     let here = |listener: &&&TcpListener| {
         let known = accepted.is_some_and(|accept| accept.host == listener.host);
         let own = listener.host == case.request.host && is_own(peer, local);
+        // Who listened there before may be another process.
+        let second = Interval::new(listener.start_time, listener.duration_ns);
+        if second.overlap(case.window.whole).len() == 0 {
+            return false;
+        }
         match listens(listener, peer) {
             Listens::There => reaches(case, &listener.host, peer),
             Listens::Everywhere => known || own,
@@ -174,6 +179,31 @@ impl OwnQueue {
         finding.evidence.truncate(Finding::MAX_ROWS);
         finding
     }
+}
+
+/// A client that was dropped tries again after a second, and two seconds later once more.
+const AGAIN_NS: u64 = 3_000_000_000;
+
+/// How many connections were dropped at the request's listener shortly before it came, by the seconds in which
+/// they are counted.
+pub(super) fn dropped_before(case: &Case<'_>) -> u64 {
+    let (request, ready) = (case.request, case.window.whole.start);
+    if request.conn_request != 0 || request.peer.parse::<SocketAddr>().is_err() {
+        return 0;
+    }
+    let before = Interval::between(ready.saturating_sub(AGAIN_NS), ready);
+    let meant = case.listeners.iter().filter(|l| {
+        l.host == request.host
+            && !matches!(listens(l, &request.local), Listens::Elsewhere)
+            && Interval::new(l.start_time, l.duration_ns).overlap(before).len() > 0
+    });
+    // Of several processes each may tell of the one socket that they share.
+    let mut seconds: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+    for listener in meant {
+        let sum = seconds.entry((listener.pid, &listener.local)).or_default();
+        *sum = sum.saturating_add(listener.overflows.into());
+    }
+    seconds.into_values().max().unwrap_or(0)
 }
 
 enum Listens {

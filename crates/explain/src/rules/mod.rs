@@ -92,6 +92,11 @@ fn found(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Connections that were dropped at the request's listener shortly before it came.
+pub(crate) fn dropped_before(case: &Case<'_>) -> u64 {
+    listener::dropped_before(case)
+}
+
 /// What went on in the host meanwhile.
 pub(crate) fn meanwhile(case: &Case<'_>, findings: &[Finding]) -> Vec<Circumstance> {
     meanwhile::find(case, findings)
