@@ -1,5 +1,7 @@
 //! The rows around one request.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use underspan_explain::{Evidence, INTERFERENCE, Process};
 use underspan_model::{
@@ -16,6 +18,8 @@ use crate::{Error, network, samples};
 pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
 /// Requests this long before tell which threads serve requests.
 const POOL_NS: u64 = 10_000_000_000;
+/// Threads of other processes that are asked what they served.
+const WAKERS: usize = 4;
 /// Rows of a kind that are read at most.
 pub(crate) const ROWS: u64 = 20_000;
 
@@ -53,6 +57,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         samples::ongoing(store, &request)
     )?;
     let network = network::Network::read(store, &request, &waits).await?;
+    let wakers = around.wakers(&waits).await?;
     Ok(Evidence {
         path: around.path().await?,
         losses: network.losses,
@@ -61,6 +66,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         listeners: network.listeners,
         peers: network.peers,
         reader_waits: network.reader_waits,
+        wakers,
         counters: network.counters,
         packets: network.packets,
         samples,
@@ -168,7 +174,7 @@ impl Around<'_> {
             return Ok(waits);
         }
         let futexes = waits.iter().filter(|w| w.state == State::LockWait && w.futex_addr != 0);
-        let futexes: std::collections::BTreeSet<_> = futexes.map(|w| w.futex_addr).collect();
+        let futexes: BTreeSet<_> = futexes.map(|w| w.futex_addr).collect();
         let futexes: Vec<_> = futexes.into_iter().collect();
         if !futexes.is_empty() {
             let sql = format!(
@@ -180,6 +186,31 @@ impl Around<'_> {
             waits.extend(others.rows::<Wait>().await?);
         }
         Ok(waits)
+    }
+
+    /// What threads of other processes served when they ended its own longest waits for events.
+    async fn wakers(&self, waits: &[Wait]) -> Result<Vec<Request>, Error> {
+        let own = |w: &&Wait| w.tid == self.request.tid && w.state == State::PollWait;
+        let mut own: Vec<_> = waits.iter().filter(own).collect();
+        own.retain(|w| ![0, w.pid].contains(&w.waker_pid) && w.duration_ns >= INTERFERENCE.ns);
+        own.sort_by_key(|w| std::cmp::Reverse(w.duration_ns));
+        let wakers: BTreeSet<_> =
+            own.iter().take(WAKERS).map(|w| (w.waker_pid, w.waker_tid)).collect();
+        let mut served = Vec::new();
+        for (pid, tid) in wakers {
+            let sql = format!(
+                "SELECT {} FROM requests AS t WHERE host = {{host:String}} AND pid = {{waker:UInt32}} \
+                    AND tid = {{waker_tid:UInt32}} \
+                    AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                    AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                    AND toUnixTimestamp64Nano(t.start_time) + duration_ns >= {{begin:Int64}} \
+                 LIMIT {{rows:UInt64}}",
+                crate::requests::columns()
+            );
+            let select = self.select("requests", &sql).param("waker", pid).param("waker_tid", tid);
+            served.extend(select.rows::<Request>().await?);
+        }
+        Ok(served)
     }
 
     async fn path(&self) -> Result<Vec<PathStep>, Error> {

@@ -50,6 +50,8 @@ pub struct Evidence {
     pub listeners: Vec<TcpListener>,
     /// What its peers, if they are watched, served on the connections that its thread waited on.
     pub peers: Vec<Request>,
+    /// What threads of other processes served that ended its thread's waits for events.
+    pub wakers: Vec<Request>,
     /// Waits of threads at the other end that did not read in time.
     pub reader_waits: Vec<Wait>,
     /// What was counted on its host.

@@ -393,7 +393,7 @@ fn what_was_dropped_before_it_came_may_have_been_its_own() {
         let notes = explain(evidence).unwrap().notes;
         notes.into_iter().find(|note| note.contains("queue of its listener"))
     };
-    let mut evidence = quiet();
+    let mut evidence = dropped_before();
     let request = evidence.request.clone().unwrap();
     let second = |from_ms: u64, overflows| {
         let mut row = listener("0.0.0.0:8000", overflows, 0);
@@ -401,7 +401,6 @@ fn what_was_dropped_before_it_came_may_have_been_its_own() {
         row.start_time = T0 - from_ms * MS;
         row
     };
-    evidence.listeners = vec![second(2100, 0), second(1100, 16), second(100, 2)];
     let told = note(&evidence).unwrap();
     assert!(told.starts_with("18 connections found the queue"), "{told}");
     assert!(told.contains("1 or 3 s more"), "{told}");

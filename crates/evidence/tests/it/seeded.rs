@@ -85,13 +85,15 @@ impl Seeded {
         moved.accepts.iter_mut().for_each(|r| r.start_time += by);
         moved.listeners.iter_mut().for_each(|r| r.start_time += by);
         moved.peers.iter_mut().for_each(|r| r.start_time += by);
+        moved.wakers.iter_mut().for_each(|r| r.start_time += by);
         moved.reader_waits.iter_mut().for_each(|r| r.start_time += by);
         moved.counters.iter_mut().for_each(|r| r.start_time += by);
         moved.packets.iter_mut().for_each(|r| r.start_time += by);
         moved.process.iter_mut().for_each(|p| p.started += by);
 
         let request = moved.request.as_ref().unwrap();
-        let requests = moved.request.iter().chain(&moved.siblings).chain(&moved.peers);
+        let requests =
+            moved.request.iter().chain(&moved.siblings).chain(&moved.peers).chain(&moved.wakers);
         self.insert("requests", requests).await;
         self.insert("waits", moved.waits.iter().chain(&moved.reader_waits)).await;
         self.insert("tcp_loss", &moved.losses).await;

@@ -411,30 +411,6 @@ fn an_accepting_thread_that_waits_for_a_worker_needs_more_of_them() {
     assert_eq!(only(&evidence).culprit.unwrap().tid, 4112);
 }
 
-/// One thread reads all requests, and workers answer them, as in waitress: `(id, read, answered, worker)`.
-fn handed_on(own: (u64, u64, u64, u32), others: &[(u64, u64, u64, u32)]) -> Evidence {
-    let of = |&(id, read, answered, worker): &(u64, u64, u64, u32)| {
-        let shape = Shape {
-            id,
-            worker: 9,
-            at_ms: read,
-            accept_queue: 0,
-            handoff: 0,
-            handler: answered - read,
-            cells: &[],
-        };
-        underspan_model::Request {
-            shared_thread: 1,
-            sent_tid: 4200 + worker,
-            sent_thread: format!("waitress-{worker}"),
-            process: String::from("waitress-serve"),
-            ..request("/sleep", &shape)
-        }
-    };
-    let siblings = others.iter().map(of).collect();
-    Evidence { siblings, ..crate::of(of(&own)) }
-}
-
 #[test]
 fn a_request_that_was_read_may_wait_for_a_worker() {
     let others = [(2, 0, 300, 0), (3, 10, 310, 1), (4, 20, 600, 0), (5, 30, 610, 1)];
