@@ -15,7 +15,7 @@ use crate::words;
 /// What helps at the end that listens.
 pub(super) fn advice(server: Server) -> String {
     format!(
-        "Accept faster: more processes or threads that accept{}. {}",
+        "Accept faster: more worker processes or threads that accept{}. {}",
         server.processes(),
         longer(server)
     )
