@@ -153,11 +153,11 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
     }
     let dropped = rules::dropped_before(case);
     if dropped > 0 {
-        let dropped = words::count(usize::try_from(dropped).unwrap_or(usize::MAX), "connection");
+        let dropped = words::count(usize::try_from(dropped).unwrap_or(usize::MAX), "attempt");
         notes.push(format!(
-            "{dropped} found the queue of its listener full in the 3 s before it came, and had to try \
-             again (counted by the second): if its client's was one of them, it has waited 1 or 3 s more, \
-             which nobody on this host sees"
+            "{dropped} to connect found the queue of its listener full in the 3 s before it came (counted \
+             by the second): if its client's was among them, it has waited 1 or 3 s more, which nobody on \
+             this host sees"
         ));
     }
     if request.end == "open" {

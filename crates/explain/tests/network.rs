@@ -402,7 +402,7 @@ fn what_was_dropped_before_it_came_may_have_been_its_own() {
         row
     };
     let told = note(&evidence).unwrap();
-    assert!(told.starts_with("18 connections found the queue"), "{told}");
+    assert!(told.starts_with("18 attempts to connect found the queue"), "{told}");
     assert!(told.contains("1 or 3 s more"), "{told}");
     assert!(explain(&evidence).unwrap().findings.is_empty());
     // Longer ago, another port, another host's.

@@ -164,8 +164,11 @@ fn waker<'a>(case: &Case<'a>, wait: &Wait) -> (String, Option<&'a Request>) {
     });
     let request = served.into_iter().max_by_key(|r| (r.start_time, &r.request_id));
     let mut by = format!("thread {} ({})", wait.waker_thread, wait.waker_tid);
-    if is_foreign(wait) {
-        by += &format!(" of another process ({})", wait.waker_pid);
+    match wait.waker_pid {
+        _ if !is_foreign(wait) => {}
+        // Its first thread has the same number.
+        pid if pid == wait.waker_tid => by += " of another process",
+        pid => by += &format!(" of another process ({pid})"),
     }
     if let Some(request) = request {
         by += &match route(request) {

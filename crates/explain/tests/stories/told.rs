@@ -216,7 +216,7 @@ fn who_ended_a_wait_for_events_is_named_and_nobody_blamed() {
         (poll.kind, poll.relation, &poll.culprit),
         (Kind::PollWait, Relation::Unknown, &None)
     );
-    let told = "until thread postgres (6953) of another process (6953), serving GET /commit (request \
+    let told = "until thread postgres (6953) of another process, serving GET /commit (request \
                 0000000000000007), woke it";
     assert!(poll.text.contains(told), "{}", poll.text);
     assert!(poll.advice.contains("`underspan explain 0000000000000007`"), "{}", poll.advice);
