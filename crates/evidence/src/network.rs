@@ -17,6 +17,8 @@ use crate::rows::{LONGEST_NS, ROWS, WAIT};
 const HANDSHAKE_NS: u64 = 60_000_000_000;
 /// Rows of listeners and counters are of about a second.
 const SECOND_NS: u64 = 2_000_000_000;
+/// Rows of listeners are of interest from so long before: a client that was dropped tries again within 3 s.
+const DROPPED_NS: u64 = 3_000_000_000 + SECOND_NS;
 /// Sockets of one request that are followed, those with the longest waits.
 const SOCKETS: usize = 256;
 
@@ -168,8 +170,10 @@ impl Asked<'_> {
     /// At the request's own port and at those of its peers: one that listens everywhere has another
     /// address.
     async fn listeners(&self) -> Result<Vec<TcpListener>, Error> {
-        let waited = self.request.accept_queue_ns >= INTERFERENCE.ns;
-        let own = waited.then_some(&self.request.local);
+        let request = self.request;
+        // A connection that did not have to wait may have been dropped before.
+        let first = request.accept_queue_ns >= INTERFERENCE.ns || request.conn_request == 0;
+        let own = first.then_some(&request.local);
         let ports = own.into_iter().chain(&self.sockets.peers);
         let ports: BTreeSet<_> = ports.filter_map(|address| port(address)).collect();
         if ports.is_empty() {
@@ -178,11 +182,13 @@ impl Asked<'_> {
         let sql = format!(
             "SELECT {START}, host, pid, tid, process, duration_ns, local, queue_length, queue_limit, \
                 overflows FROM tcp_listener AS t \
-             WHERE {DURING} AND splitByChar(':', local)[-1] IN {{ports:Array(String)}} \
+             WHERE t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                AND splitByChar(':', local)[-1] IN {{ports:Array(String)}} \
              LIMIT {{rows:UInt64}}"
         );
         let ports: Vec<_> = ports.into_iter().collect();
-        self.select("tcp_listener", &sql, SECOND_NS).param("ports", ports).rows().await
+        self.select("tcp_listener", &sql, DROPPED_NS).param("ports", ports).rows().await
     }
 
     /// What the other ends served meanwhile.

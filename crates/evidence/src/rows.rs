@@ -20,6 +20,8 @@ pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
 const POOL_NS: u64 = 10_000_000_000;
 /// Requests that are looked at for the one that a proxy made of this one. Among more it could not be told.
 const UPSTREAMS: u64 = 1000;
+/// Threads of other processes that are asked what they served.
+const WAKERS: usize = 4;
 /// Rows of a kind that are read at most.
 pub(crate) const ROWS: u64 = 20_000;
 
@@ -58,6 +60,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         around.upstreams()
     )?;
     let network = network::Network::read(store, &request, &waits).await?;
+    let wakers = around.wakers(&waits).await?;
     Ok(Evidence {
         path: around.path().await?,
         losses: network.losses,
@@ -67,6 +70,7 @@ pub async fn evidence_for(store: &Store, request: Request) -> Result<Evidence, E
         peers: network.peers,
         upstreams,
         reader_waits: network.reader_waits,
+        wakers,
         counters: network.counters,
         packets: network.packets,
         samples,
@@ -151,11 +155,11 @@ impl Around<'_> {
             .param("rows", ROWS)
     }
 
-    /// Of its own thread and of the one that accepted; then of others on the same locks, or, where it
+    /// Of its own thread and of those that accepted and that answered; then of others on the same locks, or, where it
     /// waited for a thread, of all of them.
     async fn waits(&self) -> Result<Vec<Wait>, Error> {
         let columns = format!("{START}, {WAIT}");
-        let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32})";
+        let threads = "tid IN ({tid:UInt32}, {acceptor:UInt32}, {sender:UInt32})";
         let sql = format!(
             "SELECT {columns} FROM waits AS t WHERE {OVERLAPS} AND {threads} LIMIT {{rows:UInt64}}"
         );
@@ -210,6 +214,31 @@ impl Around<'_> {
             .param("upstreams", UPSTREAMS)
             .rows()
             .await
+    }
+
+    /// What threads of other processes served when they ended its own longest waits for events.
+    async fn wakers(&self, waits: &[Wait]) -> Result<Vec<Request>, Error> {
+        let own = |w: &&Wait| w.tid == self.request.tid && w.state == State::PollWait;
+        let mut own: Vec<_> = waits.iter().filter(own).collect();
+        own.retain(|w| ![0, w.pid].contains(&w.waker_pid) && w.duration_ns >= INTERFERENCE.ns);
+        own.sort_by_key(|w| std::cmp::Reverse(w.duration_ns));
+        let wakers: BTreeSet<_> =
+            own.iter().take(WAKERS).map(|w| (w.waker_pid, w.waker_tid)).collect();
+        let mut served = Vec::new();
+        for (pid, tid) in wakers {
+            let sql = format!(
+                "SELECT {} FROM requests AS t WHERE host = {{host:String}} AND pid = {{waker:UInt32}} \
+                    AND tid = {{waker_tid:UInt32}} \
+                    AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
+                    AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
+                    AND toUnixTimestamp64Nano(t.start_time) + duration_ns >= {{begin:Int64}} \
+                 LIMIT {{rows:UInt64}}",
+                crate::requests::columns()
+            );
+            let select = self.select("requests", &sql).param("waker", pid).param("waker_tid", tid);
+            served.extend(select.rows::<Request>().await?);
+        }
+        Ok(served)
     }
 
     async fn path(&self) -> Result<Vec<PathStep>, Error> {
@@ -282,6 +311,7 @@ impl Around<'_> {
         self.select(table, sql)
             .param("tid", self.request.tid)
             .param("acceptor", self.request.accept_tid)
+            .param("sender", self.request.sent_tid)
     }
 
     async fn gc_pauses(&self) -> Result<Vec<GcPause>, Error> {
@@ -305,7 +335,8 @@ impl Around<'_> {
     async fn siblings(&self) -> Result<Vec<Request>, Error> {
         let sql = format!(
             "SELECT {START}, request_id, host, pid, tid, thread, duration_ns, accept_queue_ns, \
-                handoff_ns, handler_ns, conn_request, local, peer, method, path, shared_thread, {} \
+                handoff_ns, handler_ns, conn_request, local, peer, method, path, sent_tid, sent_thread, \
+                shared_thread, end, {} \
              FROM requests AS t \
              WHERE host = {{host:String}} AND pid = {{pid:UInt32}} \
                 AND t.start_time >= fromUnixTimestamp64Nano({{from:Int64}}) \
@@ -333,7 +364,8 @@ impl Around<'_> {
     }
 
     async fn process(&self) -> Result<Option<Process>, Error> {
-        let sql = "SELECT process, cmdline, cgroup, python, gc_rung FROM processes \
+        let sql = "SELECT process, cmdline, cgroup, python, gc_rung, \
+                toUInt64(greatest(0, toUnixTimestamp64Nano(start_time))) AS started FROM processes \
              WHERE host = {host:String} AND pid = {pid:UInt32} \
                 AND start_time <= fromUnixTimestamp64Nano({end:Int64}) \
              ORDER BY start_time DESC, seen DESC LIMIT 1";

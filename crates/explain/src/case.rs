@@ -10,10 +10,15 @@ use underspan_model::{
 use crate::Evidence;
 use crate::finding::{Culprit, Finding, Kind, PROOF, Part, Relation, RowRef, Threshold};
 use crate::interval::{Cover, Interval};
+use crate::losses::gaps;
 use crate::place::{Place, mostly};
+use crate::server::Server;
 use crate::socket::{Ends, Socket, sockets};
 use crate::window::{Window, is_gil};
 use crate::words;
+
+/// Waits that are shorter have no row of their own, unless the agent was told otherwise.
+pub(crate) const ROW_NS: u64 = 1_000_000;
 
 /// Rows of the request's process, sorted, so that no rule can depend on the order they came in.
 pub(crate) struct Case<'a> {
@@ -124,6 +129,33 @@ impl<'a> Case<'a> {
         clipped(of_thread.map(|w| (*w, blocked(w))), within)
     }
 
+    /// Whether a wait of the request's own thread went on when it was answered, by another one: whoever ended
+    /// it in the end did not do that for this request.
+    pub(crate) fn outlasts(&self, wait: Interval) -> bool {
+        let request = self.request;
+        let elsewhere = request.sent_tid != request.tid && request.end != "open";
+        elsewhere && wait.end > self.window.handler.end
+    }
+
+    /// `when thread worker-2 (4711) had sent the answer`, or that it was over.
+    pub(crate) fn answered_words(&self) -> String {
+        match self.request.sent_tid {
+            0 => String::from("when the request was over"),
+            tid => format!("when thread {} ({tid}) had sent the answer", self.request.sent_thread),
+        }
+    }
+
+    /// In how many waits at least a thread spent the time of which no row tells, if rows show less than half of
+    /// it and none is missing: of a wait that goes on there is none yet, nor of one that another thread's
+    /// answer left behind.
+    pub(crate) fn short_waits(&self, ns: u64, shown: u64) -> Option<u64> {
+        let request = self.request;
+        let is_over = request.end == "sent" && [0, request.tid].contains(&request.sent_tid);
+        let rest = ns.saturating_sub(shown);
+        let lost = || gaps(self).any(|lost| ["ledger", "agent"].contains(&lost.tracker.as_str()));
+        (is_over && rest > ns / 2 && !lost()).then(|| rest.div_ceil(ROW_NS))
+    }
+
     /// When a thread waited for the GIL, by both tables that tell.
     pub(crate) fn gil_cover(&self, tid: u32, within: Interval) -> Cover {
         let waits = self.waits_of(tid, within, is_gil).into_iter().map(|(_, part)| part);
@@ -152,6 +184,12 @@ impl<'a> Case<'a> {
             native && stack.truncated.is_empty()
         });
         !interpreter && !any(is_of_python) && (whole || any(is_of_another_runtime))
+    }
+
+    /// Which server its process is, unless that is one of Python's and the process certainly is none.
+    pub(crate) fn server(&self) -> Server {
+        let server = Server::of(self.evidence);
+        if server.is_pythons() && self.is_no_python() { Server::Other } else { server }
     }
 
     /// What helps a service in Python only, unless its process certainly is none.

@@ -52,6 +52,8 @@ pub struct Evidence {
     pub peers: Vec<Request>,
     /// Requests of other processes of its host within it, of the same trace or with the same method and path.
     pub upstreams: Vec<Request>,
+    /// What threads of other processes served that ended its thread's waits for events.
+    pub wakers: Vec<Request>,
     /// Waits of threads at the other end that did not read in time.
     pub reader_waits: Vec<Wait>,
     /// What was counted on its host.
@@ -68,6 +70,8 @@ pub struct Evidence {
 pub struct Process {
     /// Its name.
     pub process: String,
+    /// When it was started, in nanoseconds since the Unix epoch, to a hundredth of a second; 0 if not known.
+    pub started: u64,
     /// Its command line.
     pub cmdline: String,
     /// Its cgroup.

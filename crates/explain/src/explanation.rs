@@ -89,7 +89,7 @@ pub fn explain(evidence: &Evidence) -> Option<Explanation> {
         spans: view,
         path: path(evidence),
         sockets: if request.shared_thread == 0 { socket::view(&case) } else { Vec::new() },
-        meanwhile: rules::meanwhile(&case),
+        meanwhile: rules::meanwhile(&case, &findings),
         relay: relay::relay(&case),
         standing: standing::standing(&case),
         findings,
@@ -153,6 +153,15 @@ fn notes(case: &Case<'_>, view: &SpanView, lost: &[LostEvents]) -> Vec<String> {
         notes.push(format!(
             "thread {} ({}) sent the answer; the ledger is that of the thread that read the request",
             request.sent_thread, request.sent_tid
+        ));
+    }
+    let dropped = rules::dropped_before(case);
+    if dropped > 0 {
+        let dropped = words::count(usize::try_from(dropped).unwrap_or(usize::MAX), "attempt");
+        notes.push(format!(
+            "{dropped} to connect found the queue of its listener full in the 3 s before it came (counted \
+             by the second): if its client's was among them, it has waited 1 or 3 s more, which nobody on \
+             this host sees"
         ));
     }
     if request.end == "open" {

@@ -14,6 +14,7 @@ mod losses;
 mod place;
 mod relay;
 mod rules;
+mod server;
 mod socket;
 mod spans;
 mod standing;

@@ -355,11 +355,17 @@ fn counters_that_do_not_fit_the_request_are_not_told() {
     ));
     assert_eq!(explain(&evidence).unwrap().meanwhile, []);
     // Now it did.
-    let mut evidence = waited(State::Throttled, 500);
+    let subjects = |evidence: &Evidence| -> Vec<String> {
+        explain(evidence).unwrap().meanwhile.into_iter().map(|c| c.subject).collect()
+    };
+    let mut evidence = waited(State::Runnable, 500);
     evidence.counters = vec![steal, own, other];
+    assert_eq!(subjects(&evidence), ["/system.slice/shop.service", "1"]);
+    // Of its own time that the quota took a finding is certain.
+    let counters = std::mem::take(&mut evidence.counters);
+    let evidence = Evidence { counters, ..waited(State::Throttled, 500) };
+    assert_eq!(subjects(&evidence), ["1"]);
     let explanation = explain(&evidence).unwrap();
-    let subjects: Vec<_> = explanation.meanwhile.iter().map(|c| c.subject.as_str()).collect();
-    assert_eq!(subjects, ["/system.slice/shop.service", "1"]);
     assert_eq!(explanation.findings[0].kind, Kind::Throttled);
     assert_eq!(explanation.findings[0].relation, Relation::Caused);
     // Ticks of a hypervisor are always there.
@@ -378,4 +384,36 @@ fn an_undisturbed_request_has_nothing() {
     assert_eq!(explanation.findings, []);
     assert_eq!(explanation.meanwhile, []);
     assert_eq!(explanation.sockets, []);
+}
+
+/// Its SYN was dropped, and sent again a second later: of that time no row here tells.
+#[test]
+fn what_was_dropped_before_it_came_may_have_been_its_own() {
+    let note = |evidence: &Evidence| {
+        let notes = explain(evidence).unwrap().notes;
+        notes.into_iter().find(|note| note.contains("queue of its listener"))
+    };
+    let mut evidence = dropped_before();
+    let request = evidence.request.clone().unwrap();
+    let second = |from_ms: u64, overflows| {
+        let mut row = listener("0.0.0.0:8000", overflows, 0);
+        row.host.clone_from(&request.host);
+        row.start_time = T0 - from_ms * MS;
+        row
+    };
+    let told = note(&evidence).unwrap();
+    assert!(told.starts_with("18 attempts to connect found the queue"), "{told}");
+    assert!(told.contains("1 or 3 s more"), "{told}");
+    assert!(explain(&evidence).unwrap().findings.is_empty());
+    // Longer ago, another port, another host's.
+    let mut port = second(1100, 16);
+    port.local = String::from("0.0.0.0:8001");
+    for row in [second(4100, 16), port, listener("0.0.0.0:8000", 16, 0)] {
+        evidence.listeners = vec![row];
+        assert_eq!(note(&evidence), None);
+    }
+    // A later request of its connection.
+    evidence.listeners = vec![second(1100, 16)];
+    evidence.request.as_mut().unwrap().conn_request = 1;
+    assert_eq!(note(&evidence), None);
 }

@@ -28,6 +28,8 @@ async fn a_request_survives_the_way_through_the_store() {
         common::stuck_pool(),
         common::stalled_loop(),
         common::pipelined(),
+        common::handed_on((1, 100, 605, 0), &[(2, 0, 300, 0), (3, 20, 600, 0)]),
+        common::row_lock(),
     ] {
         let put = seeded.put(&story).await;
         let request = put.request.clone().unwrap();
@@ -62,6 +64,7 @@ async fn what_happened_on_sockets_survives_the_way_through_the_store() {
         network::followed(),
         network::own_queue_full(),
         network::busy_host(),
+        network::dropped_before(),
     ] {
         let put = seeded.put(&story).await;
         let got = evidence_for(&seeded.store(), put.request.clone().unwrap()).await.unwrap();
@@ -79,6 +82,7 @@ async fn what_happened_on_sockets_survives_the_way_through_the_store() {
         assert_eq!(explained.findings, expected.findings);
         assert_eq!(explained.sockets, expected.sockets);
         assert_eq!(explained.meanwhile, expected.meanwhile);
+        assert_eq!(explained.notes, expected.notes);
         seeded.clear().await;
     }
     seeded.stop().await;

@@ -86,12 +86,15 @@ impl Seeded {
         moved.listeners.iter_mut().for_each(|r| r.start_time += by);
         moved.peers.iter_mut().for_each(|r| r.start_time += by);
         moved.upstreams.iter_mut().for_each(|r| r.start_time += by);
+        moved.wakers.iter_mut().for_each(|r| r.start_time += by);
         moved.reader_waits.iter_mut().for_each(|r| r.start_time += by);
         moved.counters.iter_mut().for_each(|r| r.start_time += by);
         moved.packets.iter_mut().for_each(|r| r.start_time += by);
+        moved.process.iter_mut().for_each(|p| p.started += by);
 
         let request = moved.request.as_ref().unwrap();
-        let requests = moved.request.iter().chain(&moved.siblings).chain(&moved.peers);
+        let requests =
+            moved.request.iter().chain(&moved.siblings).chain(&moved.peers).chain(&moved.wakers);
         let requests = requests.chain(&moved.upstreams);
         self.insert("requests", requests).await;
         self.insert("waits", moved.waits.iter().chain(&moved.reader_waits)).await;
@@ -122,7 +125,7 @@ impl Seeded {
             let mut row = serde_json::to_value(process).unwrap();
             row["host"] = json!(request.host);
             row["pid"] = json!(request.pid);
-            row["start_time"] = json!(request.start_time - 1_000_000_000);
+            row["start_time"] = json!(process.started);
             row["seen"] = time(request.start_time);
             row
         });

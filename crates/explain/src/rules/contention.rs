@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underspan_model::{GilWait, State, Wait, idle};
+use underspan_model::{FrameKind, GilWait, State, Wait, idle};
 
 use crate::case::{
     Case, Suspect, blocked, clipped, doing_words, gil_row, proven, ready, route, wait_row,
@@ -35,7 +35,9 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
     let waits = case.waits_of(tid, case.window.handler, |state| state == State::GilWait);
 
     let (mut holders, mut starved) = (BTreeMap::<u32, Suspect>::new(), Cover::default());
-    for (wait, part) in own.iter().filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
+    let ended =
+        own.iter().filter(|(w, _)| !case.outlasts(Interval::new(w.start_time, w.duration_ns)));
+    for (wait, part) in ended.filter(|(w, _)| w.holder_tid != 0 && w.holder_tid != tid) {
         let without_cpu = without_cpu(case, wait.holder_tid, *part);
         let held = held(wait, *part).min(part.len() - without_cpu.total());
         holders.entry(wait.holder_tid).or_default().add(&wait.holder_thread, held);
@@ -54,13 +56,18 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
         let held = held(wait, *part);
         held.saturating_sub(runnable) >= UNINTERRUPTED_NS && proven(held, wait.duration_ns)
     });
+    let processes = case.server().processes();
     let advice = if kept {
-        "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
+        String::from(
+            "The holder did not let go when asked: it ran C code that computes without releasing the GIL, or \
          was kept from running itself. Move that work to another process (a task queue, \
-         ProcessPoolExecutor), or use a library that releases the GIL"
+         ProcessPoolExecutor), or use a library that releases the GIL",
+        )
     } else {
-        "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run more \
-         worker processes with fewer threads each (gunicorn: --workers)"
+        format!(
+            "Move the computing work to another process (a task queue, ProcessPoolExecutor), or run more \
+             worker processes with fewer threads each{processes}"
+        )
     };
     let waited = words::duration(ns);
     let draft = case.draft(Kind::GilWait, &[(State::GilWait.name(), ns)]);
@@ -81,6 +88,16 @@ pub(super) fn gil(case: &Case<'_>) -> Option<Finding> {
                 doing_words(&culprit)
             );
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None if own
+            .iter()
+            .any(|(w, _)| case.outlasts(Interval::new(w.start_time, w.duration_ns))) =>
+        {
+            let text = format!(
+                "Its thread waited {waited} for the GIL, and still did {}",
+                case.answered_words()
+            );
+            draft.say(text, elsewhere(case))
         }
         None => {
             let text = format!("Waited {waited} for the GIL; nothing recorded shows who held it");
@@ -121,15 +138,18 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
     let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
     let (mut turns, mut waited_itself) = (0, BTreeMap::<u32, Suspect>::new());
     let mut routes = BTreeSet::new();
-    for (wait, part) in &own {
-        let Some((tid, name)) = releaser(wait) else { continue };
+    let (ended, unended): (Vec<_>, Vec<_>) =
+        own.iter().partition(|(wait, _)| !case.outlasts(blocked(wait)));
+    let unended = unended.iter().fold(0u64, |sum, (_, part)| sum.saturating_add(part.len()));
+    for (wait, part) in ended.iter().copied() {
+        let Some((tid, name)) = releaser(case, wait) else { continue };
         // Whoever got the same lock meanwhile held it for a while too: the thread that released it in
         // the end is only to blame since then.
-        let taken = acquired_by_others(case, wait, *part);
+        let taken = acquired_by_others(case, wait, part);
         turns += taken.len();
         let since = taken.last().map_or(part.start, |other| blocked(other).end);
         if lock == Lock::Exclusive {
-            in_turn(case, &taken, *part, &mut releasers, &mut routes);
+            in_turn(case, &taken, part, &mut releasers, &mut routes);
         }
         let since = Cover::from(Interval::between(since, part.end));
         routes.extend(case.serving(tid, &since).map(route));
@@ -180,6 +200,36 @@ pub(super) fn lock(case: &Case<'_>) -> Option<Finding> {
                 _ => format!("Waited {waited} for {} that {by} released", lock.words()),
             };
             draft.relation(Relation::Caused).culprit(Some(culprit)).say(text, advice)
+        }
+        None if unended > 0 && !proven(ns.saturating_sub(unended), ns) => draft.say(
+            format!(
+                "Its thread waited {waited} for {}, and still did {}: who ended that wait later did not \
+                 do it for this request",
+                lock.words(),
+                case.answered_words()
+            ),
+            elsewhere(case),
+        ),
+        None if let Some(other) = foreign(case, &ended, ns) => {
+            let by = format!(
+                "thread {} ({}) of another process ({})",
+                other.waker_thread, other.waker_tid, other.waker_pid
+            );
+            let text = format!("Waited {waited} for {}, until {by} woke it", lock.words());
+            if !is_file_lock(other) {
+                let said = "whether that released it or sent a signal is not recorded";
+                return Some(draft.say(format!("{text}; {said}"), advice));
+            }
+            let culprit = crate::Culprit {
+                host: case.request.host.clone(),
+                pid: other.waker_pid,
+                tid: other.waker_tid,
+                thread: other.waker_thread.clone(),
+                ..crate::Culprit::new(ns)
+            };
+            let said = "as who releases a file lock does, or who sends a signal";
+            let draft = draft.relation(Relation::Coincided).culprit(Some(culprit));
+            draft.say(format!("{text}, {said}"), advice)
         }
         None if turns > 0 => {
             let text = format!(
@@ -247,12 +297,69 @@ fn queue_for(case: &Case<'_>, own: &[(&Wait, Interval)]) -> usize {
     queued.map(|w| w.tid).collect::<BTreeSet<_>>().len()
 }
 
+/// What helps where another thread answered: this one's wait is not what the request waited for.
+fn elsewhere(case: &Case<'_>) -> &'static str {
+    match case.request.sent_tid {
+        0 => {
+            "Look at what the handler waited for there: nobody ended that wait while the request went on"
+        }
+        _ => {
+            "Look at what the thread that answered did meanwhile (`underspan flame`): it had the request \
+             then, and the time of this one is not what the request took"
+        }
+    }
+}
+
 /// Who released what the thread waited for.
-fn releaser(wait: &Wait) -> Option<(u32, &str)> {
+fn releaser<'a>(case: &Case<'_>, wait: &'a Wait) -> Option<(u32, &'a str)> {
     if wait.holder_tid != 0 {
         return Some((wait.holder_tid, &wait.holder_thread));
     }
-    (wait.waker_tid != 0).then_some((wait.waker_tid, wait.waker_thread.as_str()))
+    if wait.waker_tid == 0 || is_foreign(wait) && !was_released(case, wait) {
+        return None;
+    }
+    Some((wait.waker_tid, &wait.waker_thread))
+}
+
+/// Whether another process ended a wait. It may have sent a signal, which nothing in the row tells from the
+/// release of a lock that both share.
+pub(super) fn is_foreign(wait: &Wait) -> bool {
+    wait.waker_pid != 0 && wait.waker_pid != wait.pid
+}
+
+/// The longest of the waits that another process ended, if what ended the others proves nothing.
+fn foreign<'a>(case: &Case<'_>, own: &[(&'a Wait, Interval)], ns: u64) -> Option<&'a Wait> {
+    let foreign = own.iter().filter(|(w, _)| is_foreign(w) && !was_released(case, w));
+    let (wait, part) = foreign.max_by_key(|(w, part)| (part.len(), w.start_time))?;
+    proven(part.len(), ns).then_some(*wait)
+}
+
+/// What a thread that releases a lock of several processes calls. None of them sends signals.
+const RELEASES: [&str; 8] = [
+    "sem_post",
+    "pthread_mutex_unlock",
+    "pthread_rwlock_unlock",
+    "pthread_cond_signal",
+    "pthread_cond_broadcast",
+    "flock",
+    "fcntl",
+    "lockf",
+];
+
+/// Whether the stack of the thread that ended a wait shows that it released a lock just then.
+fn was_released(case: &Case<'_>, wait: &Wait) -> bool {
+    let meant = case.samples.iter().filter(|s| {
+        let at = Interval::new(s.start_time, s.duration_ns);
+        s.tid == wait.tid && s.waker_tid == wait.waker_tid && at.overlap(blocked(wait)).len() > 0
+    });
+    let innermost = meant.flat_map(|s| s.waker_stack.frames.iter().rev().take(3));
+    let mut native = innermost.filter(|frame| frame.kind == FrameKind::Native);
+    native.any(|frame| RELEASES.iter().any(|name| frame.function.contains(name)))
+}
+
+/// Whether the wait was in flock or fcntl (x86-64's numbers): locks of files are everybody's.
+fn is_file_lock(wait: &Wait) -> bool {
+    matches!(wait.syscall, 72 | 73)
 }
 
 /// A lock that keeps others out was each one's from when it got it until the next one did, and before that the
@@ -270,14 +377,14 @@ fn in_turn(
         routes.extend(case.serving(tid, &Cover::from(during)).map(route));
     };
     if let Some(first) = taken.first()
-        && let Some(before) = releaser(first)
+        && let Some(before) = releaser(case, first)
     {
         held(before, part.start, blocked(first).end);
     }
     for pair in taken.windows(2) {
         let [one, next] = [pair[0], pair[1]];
         // Unless somebody who had not to wait came in between.
-        if releaser(next).is_some_and(|(tid, _)| tid == one.tid) {
+        if releaser(case, next).is_some_and(|(tid, _)| tid == one.tid) {
             held((one.tid, &one.thread), blocked(one).end, blocked(next).end);
         }
     }

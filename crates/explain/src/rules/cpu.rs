@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use underspan_model::{State, Wait};
 
-use crate::case::{Case, Suspect, clipped, ready, wait_row};
+use crate::case::{Case, ROW_NS, Suspect, clipped, proven, ready, wait_row};
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::words;
@@ -68,20 +68,32 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     let woken = woken.filter(|w| w.state != State::Throttled).map(|w| (*w, ready(w)));
     let woken = clipped(woken, case.window.handler);
     rows.extend(woken.iter().map(|(w, part)| (part.len(), wait_row(w))));
+    // To be woken takes some microseconds, also if a CPU is idle: that is part of every wait.
+    let woken = woken.iter().map(|(_, part)| *part).filter(|part| part.len() >= ROW_NS);
+    let long = at.union(&woken.collect()).total();
     let draft = case.draft(Kind::Runnable, &[(State::Runnable.name(), ns)]);
     let draft = draft.located(case, &at).rows(rows);
     let waited = words::duration(ns);
-    let mut text = format!("Ready to run, and no CPU that it may use was free for {waited}");
+    let is_long = long >= ns / 2;
+    let mut text = match (proven(long, ns), is_long) {
+        (true, _) => format!("Ready to run, and no CPU that it may use was free for {waited}"),
+        (_, true) => format!(
+            "Ready to run for {waited}, {} of it in waits of a millisecond or longer, in which no CPU that \
+             it may use was free",
+            words::duration(long)
+        ),
+        _ => short_words(case, ns, long),
+    };
     if let Some((cpus, of_ns)) = cpus_used(case) {
         text += &format!(
             "; in the {} recorded around it its own process used {cpus:.1} CPUs on average",
             words::duration(of_ns)
         );
     }
-    let advice = MORE_CPUS;
-    let proven = case.blame(&proof, ns, &at);
-    let relation = if proven.is_some() { Relation::Caused } else { Relation::Coincided };
-    Some(match proven.or_else(|| case.blame(&last, ns, &at)) {
+    let advice = if is_long { MORE_CPUS } else { FEWER_WAKEUPS };
+    let runner = case.blame(&proof, ns, &at);
+    let relation = if runner.is_some() { Relation::Caused } else { Relation::Coincided };
+    Some(match runner.or_else(|| case.blame(&last, ns, &at)) {
         Some(mut culprit) => {
             // A run queue is shared by all processes: the thread is of this one only if it is known here.
             if !in_process(case, culprit.tid) {
@@ -97,26 +109,59 @@ fn run_queue(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
+/// A thread that was ready for long in all, and never for long at a time.
+fn short_words(case: &Case<'_>, ns: u64, long: u64) -> String {
+    let waited = words::duration(ns);
+    let woken = "To be woken takes some microseconds each time, also if a CPU is idle: that CPUs were \
+        lacking, this does not show";
+    match case.short_waits(ns, long) {
+        Some(waits) => format!(
+            "Ready to run, and not on a CPU yet, for {waited}, {} of it in waits too short for rows of \
+             their own (less than a millisecond each, by default), so in at least {waits} of them. {woken}",
+            if long == 0 { String::from("all") } else { words::duration(ns - long) },
+        ),
+        None => format!(
+            "Ready to run, and not on a CPU yet, for {waited}, of which rows show {}. {woken}",
+            words::duration(long)
+        ),
+    }
+}
+
+const FEWER_WAKEUPS: &str = "Make fewer and larger round trips (to databases, caches, other threads): each \
+    costs a sleep and a wake-up. Only if the CPUs were busy meanwhile, give the machine more of them";
+
 fn throttled(case: &Case<'_>) -> Option<Finding> {
     let ns = worth(case, Kind::Throttled, State::Throttled)?;
     let request = case.request;
     let waits = case.waits_of(request.tid, case.window.handler, |state| state == State::Throttled);
     let at: Cover = waits.iter().map(|(_, part)| *part).collect();
     let rows = waits.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
-    let cgroup = case.evidence.process.as_ref().map(|p| p.cgroup.clone()).unwrap_or_default();
-    let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
-    let text = format!(
-        "Held back for {} because its cgroup{place}, or one above it, had used up its CPU quota",
-        words::duration(ns)
-    );
-    let culprit =
-        Culprit { host: request.host.clone(), pid: request.pid, cgroup, ..Culprit::new(ns) };
+    let culprit = quota(case, ns);
+    let text = format!("Held back for {} {}", words::duration(ns), quota_words(&culprit));
     let draft = case.draft(Kind::Throttled, &[(State::Throttled.name(), ns)]);
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
-    Some(draft.located(case, &at).rows(rows).say(
-        text,
-        "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once",
-    ))
+    Some(draft.located(case, &at).rows(rows).say(text, RAISE_QUOTA))
+}
+
+pub(super) const RAISE_QUOTA: &str =
+    "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once";
+
+/// Who is to blame for what a quota took: the cgroup that the request's process is in.
+pub(super) fn quota(case: &Case<'_>, ns: u64) -> Culprit {
+    let process = case.evidence.process.as_ref();
+    Culprit {
+        host: case.request.host.clone(),
+        pid: case.request.pid,
+        cgroup: process.map(|process| process.cgroup.clone()).unwrap_or_default(),
+        ..Culprit::new(ns)
+    }
+}
+
+/// `because its cgroup (/shop), or one above it, had used up its CPU quota`.
+pub(super) fn quota_words(culprit: &Culprit) -> String {
+    let cgroup = &culprit.cgroup;
+    let place = if cgroup.is_empty() { String::new() } else { format!(" ({cgroup})") };
+    format!("because its cgroup{place}, or one above it, had used up its CPU quota")
 }
 
 fn worth(case: &Case<'_>, kind: Kind, state: State) -> Option<u64> {

@@ -10,9 +10,14 @@ use crate::interval::{Cover, Interval};
 use crate::place::{Place, asks_to_collect};
 use crate::words;
 
-const FREEZE: &str = "Take what lives for ever out of the collector's sight: call gc.freeze() once \
-    start-up is done (gunicorn: in post_fork, after preload). In the job that collects, switch the \
-    collector off with gc.disable() while it runs, or raise gc.set_threshold()";
+fn freeze(case: &Case<'_>) -> String {
+    format!(
+        "Take what lives for ever out of the collector's sight: call gc.freeze() once start-up is done{}. \
+         In the job that collects, switch the collector off with gc.disable() while it runs, or raise \
+         gc.set_threshold()",
+        case.server().after_fork()
+    )
+}
 
 /// What is told of collections that code asked for, and what helps against these.
 struct Asked {
@@ -81,14 +86,14 @@ pub(super) fn siblings(case: &Case<'_>) -> (Option<Finding>, Cover) {
                  but rows show them for less than four fifths of that time",
                 words::duration(ns)
             ),
-            FREEZE,
+            freeze(case),
         ),
         None => draft.say(
             format!(
                 "It waited {} for a collection by another thread; no row says which",
                 words::duration(ns)
             ),
-            FREEZE,
+            freeze(case),
         ),
     };
     (Some(finding), queues)
@@ -121,8 +126,11 @@ pub(super) fn own(case: &Case<'_>) -> Option<Finding> {
     let rows = own.iter().map(|(p, part)| (part.len(), gc_row(p))).collect();
     let draft = case.draft(Kind::GcRun, &[(State::GcRun.name(), ns)]);
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
-    let advice = "Call gc.freeze() once start-up is done (gunicorn: in post_fork), and raise \
-        gc.set_threshold(); look for what creates many cyclic objects in this handler";
+    let advice = format!(
+        "Call gc.freeze() once start-up is done{}, and raise gc.set_threshold(); look for what creates \
+         many cyclic objects in this handler",
+        case.server().after_fork()
+    );
     let draft = draft.located(case, &at).rows(rows);
     Some(match asked {
         Some(asked) => draft.say(text + &asked.text, asked.advice),
@@ -199,7 +207,7 @@ fn caused(case: &Case<'_>, draft: Draft, culprit: Culprit, at: &Cover, ns: u64) 
     let draft = draft.relation(Relation::Caused).culprit(Some(culprit));
     match asked {
         Some(asked) => draft.say(text + &asked.text, asked.advice),
-        None => draft.say(text, FREEZE),
+        None => draft.say(text, freeze(case)),
     }
 }
 

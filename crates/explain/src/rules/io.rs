@@ -1,16 +1,17 @@
 //! What the handler waited for outside its process: peers, storage, time, children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use underspan_model::{State, Wait};
+use underspan_model::{Request, State, Wait};
 
 use crate::case::{
-    Case, Draft, STOPPED, WHO_STOPS, proven, route, stopped, wait_row, without_work_words,
+    Case, Draft, STOPPED, WHO_STOPS, blocked, proven, route, stopped, wait_row, without_work_words,
 };
 use crate::finding::{Culprit, Finding, Kind, Relation};
 use crate::interval::{Cover, Interval};
 use crate::rules::claims::Claims;
+use crate::rules::contention::is_foreign;
 use crate::socket::{Served, served};
 use crate::words;
 
@@ -52,9 +53,14 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
         return Some(draft.say(format!("Its thread was {STOPPED} for {waited}"), WHO_STOPS));
     }
     let (by_itself, what, advice) = describe(kind);
+    let is_postgres = case.request.process.starts_with("postgres");
+    let advice = if is_postgres && kind == Kind::PollWait { TRANSACTIONS } else { advice };
     let within = Cover::from(case.window.handler);
     let without_work = case.without_work(&within, state).filter(|_| kind == Kind::PollWait);
-    let peer = if takes_peer(kind) { peer(&waits, &at, ns) } else { None };
+    // Who ended a wait after the request was over did not answer it late.
+    let ended = waits.iter().filter(|(w, _)| !case.outlasts(blocked(w)));
+    let ended: Vec<_> = ended.copied().collect();
+    let peer = if takes_peer(kind) { peer(&ended, &at, ns) } else { None };
     Some(match (peer, without_work) {
         (Some((peer, waits)), _) => {
             let client = peer == case.request.peer;
@@ -76,6 +82,8 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             let advice = match (client, resolver) {
                 (true, _) => CLIENT,
                 (_, true) => RESOLVER,
+                // It is known what was polled.
+                _ if kind == Kind::PollWait => describe(Kind::NetRead).2,
                 _ => advice,
             };
             let culprit = Culprit { peer, ..Culprit::new(ns) };
@@ -85,8 +93,35 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
             let (text, advice) = without_work_words(&waited, idle);
             draft.say(text, advice)
         }
+        (None, None)
+            if kind == Kind::PollWait
+                && let Some(wait) = woken(&ended, ns) =>
+        {
+            let (by, request) = waker(case, wait);
+            let text = format!("{what} {waited}, until {by} woke it");
+            let seen = match request {
+                Some(request) => format!("`underspan explain {}`", request.request_id),
+                None => String::from("`underspan flame`"),
+            };
+            let locks = if is_postgres { TRANSACTIONS } else { "" };
+            let sep = if is_postgres { ". " } else { "" };
+            draft.say(text, format!("Look at what that thread did until then: {seen}{sep}{locks}"))
+        }
         (None, None) if by_itself => {
             draft.relation(Relation::Caused).say(format!("{what} {waited}"), advice)
+        }
+        (None, None)
+            if takes_peer(kind)
+                && let Some(count) = case.short_waits(ns, at.total()) =>
+        {
+            let (why, advice) = many(kind);
+            let text = format!(
+                "{what} {waited}, {} of it in more than {} waits shorter than a millisecond each: {why}{}",
+                words::duration(ns - at.total()),
+                count.saturating_sub(1),
+                rows_peer(&ended),
+            );
+            draft.say(text, advice)
         }
         (None, None) if takes_peer(kind) => {
             draft.say(format!("{what} {waited}; nothing recorded shows for which peer"), advice)
@@ -104,6 +139,45 @@ const fn slow(kind: Kind, client: bool) -> &'static str {
         (Kind::PollWait, true) => "was slow to send, or to take what it was sent",
         _ => "was slow to answer",
     }
+}
+
+/// A backend of PostgreSQL waits for locks as for anything else, with epoll.
+const TRANSACTIONS: &str = "Look at locks that other transactions hold: pg_locks, pg_blocking_pids(), and \
+    pg_stat_activity.wait_event_type; keep transactions short";
+
+/// The one wait that took most of the time, if a thread ended it.
+fn woken<'a>(waits: &[(&'a Wait, Interval)], ns: u64) -> Option<&'a Wait> {
+    let longest = waits.iter().max_by_key(|(w, part)| (part.len(), w.start_time));
+    let (wait, part) = longest.filter(|(w, _)| w.waker_tid != 0)?;
+    proven(part.len(), ns).then_some(*wait)
+}
+
+/// Who ended a wait, and what it served just then. No more is certain than that it did: it may have sent what
+/// was waited for, have made way, or have sent a signal.
+fn waker<'a>(case: &Case<'a>, wait: &Wait) -> (String, Option<&'a Request>) {
+    let at = blocked(wait).end;
+    let mut served: Vec<_> = case.siblings.iter().copied().chain(&case.evidence.wakers).collect();
+    served.retain(|r| {
+        let whole = Interval::new(r.start_time, r.duration_ns);
+        let is_its = r.host == wait.host && r.tid == wait.waker_tid;
+        is_its && whole.start <= at && at <= whole.end
+    });
+    let request = served.into_iter().max_by_key(|r| (r.start_time, &r.request_id));
+    let mut by = format!("thread {} ({})", wait.waker_thread, wait.waker_tid);
+    match wait.waker_pid {
+        _ if !is_foreign(wait) => {}
+        // Its first thread has the same number.
+        pid if pid == wait.waker_tid => by += " of another process",
+        pid => by += &format!(" of another process ({pid})"),
+    }
+    if let Some(request) = request {
+        by += &match route(request) {
+            route if route.is_empty() => format!(", serving request {}", request.request_id),
+            route => format!(", serving {route} (request {})", request.request_id),
+        };
+        by += ",";
+    }
+    (by, request)
 }
 
 const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
@@ -124,8 +198,8 @@ fn describe(kind: Kind) -> (bool, &'static str, &'static str) {
         Kind::NetRead => (
             false,
             "Waited for bytes from a socket for",
-            "Look at that peer: for a database the slow query (EXPLAIN, an index) or too many queries \
-             per request; for a service its own requests; set a timeout",
+            "Look at that peer: for a service its own requests; set a timeout; for a database the slow \
+             query (EXPLAIN, an index), too many queries per request, or a lock held by another transaction",
         ),
         Kind::NetWrite => (
             false,
@@ -182,6 +256,40 @@ fn describe(kind: Kind) -> (bool, &'static str, &'static str) {
 
 const fn takes_peer(kind: Kind) -> bool {
     matches!(kind, Kind::NetRead | Kind::NetWrite | Kind::NetConnect | Kind::PollWait)
+}
+
+/// What thousands of waits look like that are too short for rows of their own (by the agent's default), and
+/// what would help.
+const fn many(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::NetWrite => (
+            "that looks like many small pieces sent one by one",
+            "Send less often and more at a time: a buffer, a batch, or a pipeline",
+        ),
+        Kind::NetConnect => (
+            "that looks like many connections opened one after another",
+            "Keep connections open and reuse them (a pool, CONN_MAX_AGE, keep-alive)",
+        ),
+        _ => (
+            "that looks like many small queries or calls, one after another (N+1)",
+            "Ask for more at a time: one query for all items instead of one for each (a join, IN, eager \
+             loading), a batch, or a pipeline",
+        ),
+    }
+}
+
+/// `. The rows that there are (2 waits) are for 10.0.0.2:5432`, if they are for one peer.
+fn rows_peer(waits: &[(&Wait, Interval)]) -> String {
+    let peers: BTreeSet<_> = waits.iter().map(|(w, _)| w.peer.as_str()).collect();
+    match (peers.first(), peers.len()) {
+        (Some(peer), 1) if !peer.is_empty() => {
+            format!(
+                ". The rows that there are ({}) are for {peer}",
+                words::count(waits.len(), "wait")
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// The peer is watched: what it served is known.

@@ -44,6 +44,8 @@ struct Part {
 enum Why {
     /// It waited for a CPU.
     Cpu,
+    /// A quota held it back.
+    Quota,
     /// It was stopped or frozen.
     Stopped,
     Else,
@@ -115,7 +117,8 @@ impl<'a> Late<'a> {
         for ((state, held), cover) in states {
             let ns = late.take(&cover);
             let (why, what) = match state {
-                State::Runnable | State::Throttled => (Why::Cpu, state.label()),
+                State::Runnable => (Why::Cpu, state.label()),
+                State::Throttled => (Why::Quota, state.label()),
                 _ if held => (Why::Stopped, STOPPED),
                 _ => (Why::Else, state.label()),
             };
@@ -199,14 +202,22 @@ impl<'a> Late<'a> {
         self.mostly(Why::Cpu)
     }
 
+    /// For how long a quota held it back.
+    pub(super) fn throttled(&self) -> u64 {
+        self.sum(Why::Quota)
+    }
+
     /// Most of what is shown is that the thread was stopped or frozen.
     pub(super) fn was_stopped(&self) -> bool {
         self.mostly(Why::Stopped)
     }
 
     fn mostly(&self, why: Why) -> bool {
-        let ns: u64 = self.parts.iter().filter(|p| p.why == why).map(|p| p.ns).sum();
-        words::fraction(ns, self.shown.total()) > 0.5
+        words::fraction(self.sum(why), self.shown.total()) > 0.5
+    }
+
+    fn sum(&self, why: Why) -> u64 {
+        self.parts.iter().filter(|p| p.why == why).map(|p| p.ns).sum()
     }
 
     /// `thread MainThread (4711), which accepts, was reading from a socket for 21.6 ms and …`, unless

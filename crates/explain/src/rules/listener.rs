@@ -1,6 +1,6 @@
 //! Listening sockets whose accept queue was full.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use underspan_model::TcpListener;
@@ -8,16 +8,26 @@ use underspan_model::TcpListener;
 use crate::case::{Case, accept_row, listener_row};
 use crate::finding::{Finding, RowRef};
 use crate::interval::Interval;
+use crate::server::Server;
 use crate::socket::{Ends, Socket, Stall, is_loopback, reaches};
 use crate::words;
 
-pub(super) const ADVICE: &str = "Accept faster: more worker processes or threads that accept (gunicorn: \
-    --workers). A longer queue helps against bursts only: raise the backlog (gunicorn: --backlog; \
-    listen()) and net.core.somaxconn, which caps it";
+/// What helps at the end that listens.
+pub(super) fn advice(server: Server) -> String {
+    format!(
+        "Accept faster: more worker processes or threads that accept{}. {}",
+        server.processes(),
+        longer(server)
+    )
+}
 
-/// The same of a process that is no Python.
-const ANY: &str = "Accept faster: more processes or threads that accept. A longer queue helps \
-    against bursts only: raise the backlog (listen()) and net.core.somaxconn, which caps it";
+fn longer(server: Server) -> String {
+    format!(
+        "A longer queue helps against bursts only: raise the backlog{} and net.core.somaxconn, which \
+         caps it",
+        server.backlog()
+    )
+}
 
 /// A full queue at the other end of a connection.
 pub(super) struct Full {
@@ -70,6 +80,11 @@ pub(super) fn full(case: &Case<'_>, ends: Ends<'_>, socket: &Socket<'_>) -> Opti
     let here = |listener: &&&TcpListener| {
         let known = accepted.is_some_and(|accept| accept.host == listener.host);
         let own = listener.host == case.request.host && is_own(peer, local);
+        // Who listened there before may be another process.
+        let second = Interval::new(listener.start_time, listener.duration_ns);
+        if second.overlap(case.window.whole).len() == 0 {
+            return false;
+        }
         match listens(listener, peer) {
             Listens::There => reaches(case, &listener.host, peer),
             Listens::Everywhere => known || own,
@@ -157,12 +172,38 @@ impl OwnQueue {
                 &format!("; {} more were dropped within a second of that", self.overflows);
         }
         finding.advice += ". ";
-        finding.advice += if case.is_no_python() { ANY } else { ADVICE };
+        // How to accept faster, the advice about the wait says.
+        finding.advice += &longer(case.server());
         finding.evidence_rows += self.rows.len();
         finding.evidence.extend(self.rows);
         finding.evidence.truncate(Finding::MAX_ROWS);
         finding
     }
+}
+
+/// A client that was dropped tries again after a second, and two seconds later once more.
+const AGAIN_NS: u64 = 3_000_000_000;
+
+/// How many connections were dropped at the request's listener shortly before it came, by the seconds in which
+/// they are counted.
+pub(super) fn dropped_before(case: &Case<'_>) -> u64 {
+    let (request, ready) = (case.request, case.window.whole.start);
+    if request.conn_request != 0 || request.peer.parse::<SocketAddr>().is_err() {
+        return 0;
+    }
+    let before = Interval::between(ready.saturating_sub(AGAIN_NS), ready);
+    let meant = case.listeners.iter().filter(|l| {
+        l.host == request.host
+            && !matches!(listens(l, &request.local), Listens::Elsewhere)
+            && Interval::new(l.start_time, l.duration_ns).overlap(before).len() > 0
+    });
+    // Of several processes each may tell of the one socket that they share.
+    let mut seconds: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+    for listener in meant {
+        let sum = seconds.entry((listener.pid, &listener.local)).or_default();
+        *sum = sum.saturating_add(listener.overflows.into());
+    }
+    seconds.into_values().max().unwrap_or(0)
 }
 
 enum Listens {

@@ -1,6 +1,6 @@
 //! Event loops: a thread that serves many requests at once.
 
-use underspan_model::{Class, LoopStall, State};
+use underspan_model::{Class, Frame, LoopStall, State};
 
 use crate::case::{Case, Draft, doing_words, proven, request_row, stall_row};
 use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
@@ -37,7 +37,7 @@ pub(super) fn find(case: &Case<'_>) -> Option<Finding> {
     let advice = format!(
         "Something ran too long on the loop, or it had no CPU: move computing and blocking calls to a \
          thread or process{}, or run more processes",
-        case.if_python(" (run_in_executor)")
+        elsewhere(case, " (run_in_executor)")
     );
     let draft = case.draft(Kind::LoopLag, &parts).located(case, &at).rows(overlapping);
     Some(draft.say(text, advice))
@@ -96,6 +96,28 @@ pub(super) fn in_handler(case: &Case<'_>) -> Option<Finding> {
     Some(draft.say(text, long(case)))
 }
 
+/// How a loop of Python's gives work to threads: asyncio's way, unless stacks show a hub of green threads.
+fn elsewhere(case: &Case<'_>, asyncio: &'static str) -> &'static str {
+    const HUBS: [(&str, &str); 2] = [
+        ("gevent", " (gevent.get_hub().threadpool.apply, or monkey-patch what blocks)"),
+        ("eventlet", " (eventlet.tpool.execute, or monkey-patch what blocks)"),
+    ];
+    let request = case.request;
+    let own = case.samples.iter().filter(|s| s.pid == request.pid).map(|s| &s.stack);
+    let stalls = case.evidence.stalls.iter();
+    let stalls = stalls.filter(|s| s.host == request.host && s.pid == request.pid);
+    let stacks: Vec<_> = own.chain(stalls.map(|s| &s.stack)).collect();
+    let runs = |hub: &str| {
+        let of_hub = |frame: &Frame| {
+            let path = if frame.file.is_empty() { &frame.module } else { &frame.file };
+            path.split('/').any(|part| part == hub)
+        };
+        stacks.iter().any(|stack| stack.frames.iter().any(of_hub))
+    };
+    let hub = HUBS.iter().find(|(hub, _)| runs(hub));
+    hub.map_or_else(|| case.if_python(asyncio), |(_, words)| words)
+}
+
 /// What an iteration did for less than this share of it does not explain it.
 const MOSTLY: f64 = 0.5;
 
@@ -126,7 +148,7 @@ pub(super) fn long(case: &Case<'_>) -> String {
     format!(
         "Something ran too long on the loop: move computing and blocking calls to a thread or \
          process{}, or run more processes. Table loop_stall has each iteration, with its stack",
-        case.if_python(" (run_in_executor)")
+        elsewhere(case, " (run_in_executor)")
     )
 }
 
@@ -194,12 +216,12 @@ fn stalled(case: &Case<'_>, at: &Cover, ns: u64) -> Option<Finding> {
         format!(
             "That call blocks the whole loop: use its asynchronous counterpart, or move it to a \
              thread{}",
-            case.if_python(" (asyncio.to_thread, run_in_executor)")
+            elsewhere(case, " (asyncio.to_thread, run_in_executor)")
         )
     } else {
         format!(
             "Move computing to a thread or process{}, or run more processes",
-            case.if_python(" (run_in_executor with a ProcessPoolExecutor)")
+            elsewhere(case, " (run_in_executor with a ProcessPoolExecutor)")
         )
     };
     let draft = draft(case, at, &stalls).pattern(pattern);

@@ -6,8 +6,9 @@ use serde::Serialize;
 use underspan_model::{HostCounter, State};
 
 use crate::case::Case;
-use crate::finding::{INTERFERENCE, Relation};
+use crate::finding::{Finding, INTERFERENCE, Kind, Relation};
 use crate::interval::{Cover, Interval};
+use crate::rules::cpu::RAISE_QUOTA;
 use crate::words;
 
 /// A rate of the host matters from this share of the time on.
@@ -39,12 +40,21 @@ pub struct Circumstance {
     pub advice: &'static str,
 }
 
-/// Everything that fits to where this request's time went.
-pub(super) fn find(case: &Case<'_>) -> Vec<Circumstance> {
-    let mut found: Vec<_> = counters(case).chain(late(case)).collect();
+/// Everything that fits to where this request's time went, and is not in a finding already.
+pub(super) fn find(case: &Case<'_>, findings: &[Finding]) -> Vec<Circumstance> {
+    let by_quota = |finding: &Finding| {
+        let culprit = finding.culprit.as_ref();
+        finding.kind == Kind::Throttled || culprit.is_some_and(|culprit| !culprit.cgroup.is_empty())
+    };
+    let told = findings.iter().any(by_quota);
+    let counted = counters(case).filter(|(source, _)| !(told && *source == CGROUP));
+    let mut found: Vec<_> = counted.map(|(_, what)| what).chain(late(case)).collect();
     found.sort_by(|a, b| (a.kind, &a.what, &a.subject).cmp(&(b.kind, &b.what, &b.subject)));
     found
 }
+
+/// What the threads of a cgroup did not get of its quota. A finding has what the request's own did not.
+const CGROUP: &str = "cgroup";
 
 /// A kind of counter: where its rows come from, for whom it matters, and what it means.
 struct Meaning {
@@ -86,12 +96,12 @@ const MEANINGS: [Meaning; 7] = [
         advice: "Take an instance with CPUs of its own, or one that does not run on credits",
     },
     Meaning {
-        source: "cgroup",
+        source: CGROUP,
         metric: |metric| metric == "container_cpu_cfs_throttled_seconds_total",
         kind: "host_throttled",
         states: CPU,
         words: "threads of the cgroup were held back by its CPU quota",
-        advice: "Raise the quota (cpu.max; in Kubernetes the CPU limit), or run fewer threads at once",
+        advice: RAISE_QUOTA,
     },
     Meaning {
         source: "pressure",
@@ -120,7 +130,7 @@ const MEANINGS: [Meaning; 7] = [
 ];
 
 /// Counters that moved, each where the request spent time that fits it.
-fn counters(case: &Case<'_>) -> impl Iterator<Item = Circumstance> {
+fn counters(case: &Case<'_>) -> impl Iterator<Item = (&'static str, Circumstance)> {
     let mut sums: BTreeMap<(usize, &str, &str), (u64, u64, &HostCounter)> = BTreeMap::new();
     for row in &case.evidence.counters {
         let time = Interval::new(row.start_time, row.duration_ns);
@@ -151,7 +161,7 @@ fn counters(case: &Case<'_>) -> impl Iterator<Item = Circumstance> {
             format!("{times} in {}", words::duration(during))
         };
         let of = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
-        Some(Circumstance {
+        let circumstance = Circumstance {
             kind: meaning.kind,
             relation: Relation::Coincided,
             what: metric.to_owned(),
@@ -163,7 +173,8 @@ fn counters(case: &Case<'_>) -> impl Iterator<Item = Circumstance> {
                 meaning.words
             ),
             advice: meaning.advice,
-        })
+        };
+        Some((meaning.source, circumstance))
     })
 }
 
@@ -174,7 +185,7 @@ fn fits(case: &Case<'_>, row: &HostCounter, states: &[State]) -> bool {
         let cgroup = case.evidence.process.as_ref().map_or("", |process| &process.cgroup);
         !cgroup.is_empty() && (row.subject == cgroup || is_above(&row.subject, cgroup))
     };
-    case.worth(spent, INTERFERENCE) && (row.source != "cgroup" || own_cgroup())
+    case.worth(spent, INTERFERENCE) && (row.source != CGROUP || own_cgroup())
 }
 
 fn is_above(above: &str, cgroup: &str) -> bool {

@@ -14,8 +14,10 @@ mod meanwhile;
 mod pool;
 mod queue;
 mod reader;
+mod restart;
 mod stalls;
 mod unpooled;
+mod worker;
 
 pub use meanwhile::Circumstance;
 
@@ -27,8 +29,25 @@ use crate::interval::Cover;
 use crate::place::Place;
 use crate::rules::claims::Claims;
 
-/// All findings, longest first.
+/// All findings, longest first. What one of them advises the next do not say again.
 pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = found(case);
+    let mut said: Vec<(String, usize)> = Vec::new();
+    for (n, finding) in findings.iter_mut().enumerate() {
+        let sentences: Vec<_> = finding.advice.split(". ").map(str::to_owned).collect();
+        let before = |sentence: &String| said.iter().find(|(known, _)| known == sentence);
+        let earlier = sentences.iter().find_map(|sentence| before(sentence).map(|(_, n)| *n));
+        let new: Vec<_> = sentences.into_iter().filter(|s| before(s).is_none()).collect();
+        finding.advice = match (new.is_empty(), earlier) {
+            (true, Some(earlier)) => format!("As for finding {earlier}"),
+            _ => new.join(". "),
+        };
+        said.extend(new.into_iter().map(|sentence| (sentence, n + 1)));
+    }
+    findings
+}
+
+fn found(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_go = go::is_go(case);
     if case.request.shared_thread != 0 {
@@ -36,7 +55,8 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
             findings.extend(go::queues(case, &Cover::default()));
         } else {
             findings.extend(loop_lag::find(case));
-            findings.extend(loop_lag::in_handler(case));
+            // That the loop stood still meanwhile is of no matter to who waited for a worker.
+            findings.extend(worker::find(case).or_else(|| loop_lag::in_handler(case)));
         }
         findings.sort_by_key(|finding| (std::cmp::Reverse(finding.ns), finding.kind));
         return findings;
@@ -72,9 +92,14 @@ pub(crate) fn all(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Connections that were dropped at the request's listener shortly before it came.
+pub(crate) fn dropped_before(case: &Case<'_>) -> u64 {
+    listener::dropped_before(case)
+}
+
 /// What went on in the host meanwhile.
-pub(crate) fn meanwhile(case: &Case<'_>) -> Vec<Circumstance> {
-    meanwhile::find(case)
+pub(crate) fn meanwhile(case: &Case<'_>, findings: &[Finding]) -> Vec<Circumstance> {
+    meanwhile::find(case, findings)
 }
 
 /// Where the request's own thread was in the states that a finding is about.

@@ -7,6 +7,8 @@ use underspan_model::{Request, STATES, State, Wait};
 use crate::case::{Case, Suspect, blocked, proven, wait_row};
 use crate::finding::RowRef;
 use crate::interval::{Cover, Interval};
+use crate::rules::contention::is_foreign;
+use crate::server::Server;
 use crate::window::Window;
 use crate::words;
 
@@ -197,7 +199,8 @@ impl<'a> Pool<'a> {
             Cause::Peer(peer) => Stuck::Peer(peer.to_owned()),
             Cause::Lock(_) => {
                 let mut releasers: BTreeMap<u32, Suspect> = BTreeMap::new();
-                for (wait, whole) in threads.values().flatten().filter(|(w, _)| w.waker_tid != 0) {
+                let ended = |w: &Wait| w.waker_tid != 0 && !is_foreign(w);
+                for (wait, whole) in threads.values().flatten().filter(|(w, _)| ended(w)) {
                     let ns = at.within(*whole).total() / threads.len() as u64;
                     releasers.entry(wait.waker_tid).or_default().add(&wait.waker_thread, ns);
                 }
@@ -205,6 +208,11 @@ impl<'a> Pool<'a> {
             }
         };
         Some((stuck, Shown { rows, shown: total, capacity }))
+    }
+
+    /// With so many threads none of the requests so far would have waited.
+    pub(super) fn needed(&self) -> usize {
+        self.at_once.max(self.threads() + 1)
     }
 
     pub(super) fn served_per_second(&self) -> f64 {
@@ -232,7 +240,7 @@ impl<'a> Pool<'a> {
 
     pub(super) fn advice(&self, case: &Case<'_>) -> String {
         let threads = self.threads();
-        let needed = self.at_once.max(threads + 1);
+        let needed = self.needed();
         let states = self.states();
         let all: f64 = states.iter().map(|(_, ns)| *ns as f64).sum();
         let on_cpu = |state: &State| {
@@ -251,11 +259,12 @@ impl<'a> Pool<'a> {
             "Had each been read when it came, {needed} requests would have been handled at once, and {serving}: "
         );
         let no_python = case.is_no_python();
-        let option = match no_python {
-            true => String::new(),
-            false => format!(" (gunicorn: --threads {needed})"),
+        let server = case.server();
+        let raise = match server {
+            // It has no threads.
+            Server::PhpFpm => format!("raise the worker processes{}", server.processes()),
+            _ => format!("raise the worker threads to about {needed}{}", server.threads(needed)),
         };
-        let raise = format!("raise the worker threads to about {needed}{option}");
         if mostly(&on_cpu) && no_python {
             // Elsewhere threads compute side by side.
             advice
@@ -264,7 +273,8 @@ impl<'a> Pool<'a> {
         } else if mostly(&on_cpu) {
             advice
                 + "they mostly compute or wait for the interpreter, so more processes help, not \
-                   more threads (gunicorn: --workers)"
+                   more threads"
+                + server.processes()
         } else if mostly(&|state| *state == State::LockWait) {
             // Not every futex is a lock: Java sleeps on one, and waits for a connection of a pool.
             advice

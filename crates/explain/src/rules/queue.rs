@@ -10,31 +10,40 @@ use crate::case::{
 };
 use crate::finding::{Culprit, Finding, INTERFERENCE, Kind, Relation, RowRef};
 use crate::interval::{Cover, Interval};
-use crate::rules::cpu::MORE_CPUS;
+use crate::rules::cpu::{MORE_CPUS, RAISE_QUOTA, quota};
 use crate::rules::late::{IDLE, Late, woken};
 use crate::rules::lock_kind::Lock;
 use crate::rules::pool::{Pool, SWITCH_NS, Stuck};
+use crate::rules::restart::Restart;
 use crate::rules::{listener, loop_lag};
 use crate::window::{Window, is_gil};
 use crate::words;
 
 /// The wait in the listener's queue, as far as collections do not explain it.
 pub(super) fn accept_queue(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
-    let finding = nobody_accepted(case, explained)?;
+    let at = Cover::from(case.window.accept_queue).subtract(explained);
+    let restart = Restart::of(case, &at);
+    let finding = match &restart {
+        Some(restart) if restart.is_all(&at) => restart.finding(case, &at)?,
+        _ => nobody_accepted(case, &at)?,
+    };
+    let finding = match restart {
+        Some(restart) => restart.add_to(case, finding),
+        None => finding,
+    };
     Some(match listener::own(case) {
         Some(full) => full.add_to(case, finding),
         None => finding,
     })
 }
 
-fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
+fn nobody_accepted(case: &Case<'_>, at: &Cover) -> Option<Finding> {
     let phase = case.window.accept_queue;
-    let at = Cover::from(phase).subtract(explained);
     let ns = at.total();
     if !case.worth(ns, INTERFERENCE) {
         return None;
     }
-    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, &at);
+    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, at);
     let waited = words::duration(ns);
     let acceptor = case.request.accept_tid;
 
@@ -46,11 +55,11 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         .filter(|(ns, ..)| *ns > 0)
         .collect();
     let busy: Cover = served.iter().map(|(_, handler, _)| *handler).collect();
-    let busy = busy.bridged(SWITCH_NS).intersect(&at);
+    let busy = busy.bridged(SWITCH_NS).intersect(at);
     if let Some((.., longest)) = served.iter().max_by_key(|(ns, _, s)| (*ns, &s.request_id))
         && proven(busy.total(), ns)
     {
-        let culprit = case.thread(acceptor, &longest.thread, busy.total(), &at);
+        let culprit = case.thread(acceptor, &longest.thread, busy.total(), at);
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {} ({acceptor}), which accepts, was \
              busy with {}{}",
@@ -67,18 +76,18 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         if of_loop.max().is_some_and(|stalled| proven(stalled, ns)) {
             return Some(draft.say(text, loop_lag::long(case)));
         }
-        let advice = if case.is_no_python() {
-            "More processes that accept, or other threads that serve what this one accepts"
-        } else {
-            "More processes that accept (gunicorn: --workers), or a worker class with threads \
-             (--worker-class gthread --threads N)"
-        };
-        return Some(draft.say(text, advice));
+        return Some(draft.say(text, case.server().accept_beside()));
     }
-    if let Some((state, rows)) = blocked(case, acceptor, phase, &at) {
-        let culprit = case.blame(&holders(case, acceptor, state, &rows, &at), ns, &at);
+    if let Some((state, rows)) = blocked(case, acceptor, phase, at) {
+        let culprit = case.blame(&holders(case, acceptor, state, &rows, at), ns, at);
         let name = rows.first().map(|(w, _)| w.thread.clone()).unwrap_or_default();
         let by = culprit.as_ref().map(|c| format!(", held by {}", c.named())).unwrap_or_default();
+        if state == State::LockWait
+            && culprit.is_none()
+            && let Some(finding) = workers_busy(case, at, (acceptor, &name), &rows)
+        {
+            return Some(finding);
+        }
         let text = format!(
             "Nobody accepted the connection for {waited}: thread {name} ({acceptor}), which accepts, \
              was {}{by}",
@@ -88,25 +97,34 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         // Who waits for the interpreter, a lock or a CPU is not to blame for that.
         let victim = is_gil(state) || state == State::LockWait || state.class() == Class::CpuWait;
         let itself = || Culprit {
-            place: case.place_in(acceptor, &at, state),
-            ..case.thread(acceptor, &name, shown.min(ns), &at)
+            place: case.place_in(acceptor, at, state),
+            ..case.thread(acceptor, &name, shown.min(ns), at)
         };
-        let culprit = culprit.or_else(|| (!victim).then(itself));
+        let by_quota = (state == State::Throttled).then(|| quota(case, shown.min(ns)));
+        let culprit = culprit.or(by_quota).or_else(|| (!victim).then(itself));
+        let text = match state {
+            State::Throttled => format!("{text}{}", of_cgroup(culprit.as_ref())),
+            _ => text,
+        };
         let rows = rows.iter().map(|(w, part)| (part.len(), wait_row(w))).collect();
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let draft = draft.relation(relation).culprit(culprit).rows(rows);
-        let advice = match state.class() {
-            Class::CpuWait => String::from(MORE_CPUS),
+        let advice = match state {
+            State::Throttled => String::from(RAISE_QUOTA),
+            state if state.class() == Class::CpuWait => String::from(MORE_CPUS),
             _ => keep_free(case),
         };
         return Some(draft.say(text, advice));
     }
-    let late = Late::of(case, acceptor, &at, &[State::PollWait], true);
+    let late = Late::of(case, acceptor, at, &[State::PollWait], true);
     if let Some(doing) = late.words("accepts", ns).filter(|_| proven(late.shown.total(), ns)) {
-        let culprit = case.blame(&late.holders, ns, &at);
-        let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, &at)));
+        let culprit = case.blame(&late.holders, ns, at);
+        let throttled = late.throttled();
+        let culprit = culprit.or_else(|| proven(late.own, ns).then(|| late.itself(case, at)));
+        let culprit = culprit.or_else(|| proven(throttled, ns).then(|| quota(case, throttled)));
         let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
         let advice = match (late.lacked_cpu(), late.was_stopped()) {
+            _ if throttled > ns / 2 => String::from(RAISE_QUOTA),
             (true, _) => String::from(MORE_CPUS),
             (_, true) => String::from(WHO_STOPS),
             _ => keep_free(case),
@@ -129,17 +147,65 @@ fn nobody_accepted(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         false => format!(
             "Look at how many processes accept on this address{} and whether the listen backlog \
              overflows (nstat TcpExtListenOverflows)",
-            case.if_python(WORKERS)
+            case.server().processes()
         ),
     };
     Some(draft.rows(late.rows).say(text, advice))
 }
 
-/// How many processes a server in Python has.
-const WORKERS: &str = " (gunicorn: --workers)";
+/// A server that accepts only when a worker is free waits for one on a condition, as puma does: meanwhile its
+/// threads served other requests.
+fn workers_busy(
+    case: &Case<'_>,
+    at: &Cover,
+    (acceptor, name): (u32, &str),
+    waits: &[(&Wait, Interval)],
+) -> Option<Finding> {
+    let ns = at.total();
+    let pool = Pool::during(case, at);
+    let served: Vec<_> = pool.served.iter().filter(|(_, s)| s.tid != acceptor).collect();
+    let busy: Cover = served.iter().map(|(_, s)| Window::of(s).handler).collect();
+    let (_, longest) = served.iter().max_by_key(|(ns, s)| (*ns, &s.request_id))?;
+    if !proven(busy.bridged(SWITCH_NS).intersect(at).total(), ns) {
+        return None;
+    }
+    let threads: BTreeSet<_> = served.iter().map(|(_, s)| s.tid).collect();
+    let text = format!(
+        "Nobody accepted the connection for {}: thread {name} ({acceptor}), which accepts, was waiting for a \
+         lock or condition, while {} of its process served {}. A server that accepts only when a worker is \
+         free waits so",
+        words::duration(ns),
+        words::count(threads.len(), "other thread"),
+        words::count(served.len(), "request"),
+    );
+    let what = match route(longest) {
+        route if route.is_empty() => String::from("the longest"),
+        route => format!("the longest, {route}"),
+    };
+    let advice = format!(
+        "More worker threads{}; or look at why those requests took so long: `underspan explain {}` ({what})",
+        case.server().threads(pool.needed()),
+        longest.request_id,
+    );
+    let mut rows: Vec<_> = served.iter().map(|(ns, s)| (*ns, request_row(s))).collect();
+    rows.extend(waits.iter().map(|(w, part)| (part.len(), wait_row(w))));
+    let draft = case.draft(Kind::AcceptQueue, &[("accept_queue", ns)]).located(case, at);
+    Some(draft.rows(rows).say(text, advice))
+}
 
-const MOVE_WORK: &str = "Move what keeps the interpreter to another process (a task queue, \
-    ProcessPoolExecutor), or run more worker processes with fewer threads each (gunicorn: --workers)";
+fn move_work(case: &Case<'_>) -> String {
+    format!(
+        "Move what keeps the interpreter to another process (a task queue, ProcessPoolExecutor), or run \
+         more worker processes with fewer threads each{}",
+        case.server().processes()
+    )
+}
+
+/// ` (/shop)`, if it is known which cgroup has the quota, or is below the one that has.
+fn of_cgroup(culprit: Option<&Culprit>) -> String {
+    let cgroup = culprit.map(|culprit| culprit.cgroup.as_str()).filter(|cgroup| !cgroup.is_empty());
+    cgroup.map(|cgroup| format!(" ({cgroup}, or one above it)")).unwrap_or_default()
+}
 
 fn keep_free(case: &Case<'_>) -> String {
     // Other threads are in its way by the interpreter only.
@@ -147,7 +213,7 @@ fn keep_free(case: &Case<'_>) -> String {
         true => "nothing but accepting on it",
         false => "nothing heavy in its process's other threads",
     };
-    let workers = case.if_python(WORKERS);
+    let workers = case.server().processes();
     format!("Keep the accepting thread free: {nothing}, or more processes that accept{workers}")
 }
 
@@ -219,12 +285,15 @@ pub(super) fn handoff(case: &Case<'_>, explained: &Cover) -> Option<Finding> {
         let (late, doing) = handed_on_late(case, &at);
         if let Some(doing) = doing.as_ref().filter(|_| proven(late.shown, ns)) {
             let culprit = case.blame(&late.holders, ns, &at);
+            let by_quota = || proven(late.throttled, ns).then(|| quota(case, late.throttled));
+            let culprit = culprit.or_else(by_quota);
             let relation = if culprit.is_some() { Relation::Caused } else { Relation::Unknown };
             let advice = match (late.lacked_cpu, late.holders.is_empty()) {
+                _ if late.throttled > ns / 2 => String::from(RAISE_QUOTA),
                 (true, _) => String::from(MORE_CPUS),
                 (false, true) if late.was_stopped => String::from(WHO_STOPS),
                 (false, true) => keep_free(case),
-                (false, false) => String::from(MOVE_WORK),
+                (false, false) => move_work(case),
             };
             let draft = draft.relation(relation).culprit(culprit).rows(late.rows);
             return Some(
@@ -347,6 +416,7 @@ fn is_same_connection(one: &Request, other: &Request) -> bool {
 struct HandedOn {
     shown: u64,
     lacked_cpu: bool,
+    throttled: u64,
     was_stopped: bool,
     holders: BTreeMap<u32, Suspect>,
     rows: Vec<(u64, RowRef)>,
@@ -371,6 +441,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     let longest =
         if dispatcher.shown.total() > reader.shown.total() { &dispatcher } else { &reader };
     let (lacked_cpu, was_stopped) = (longest.lacked_cpu(), longest.was_stopped());
+    let throttled = dispatcher.throttled() + reader.throttled();
     let shown = dispatcher.shown.total() + reader.shown.total();
     let mut holders = dispatcher.holders;
     for (tid, suspect) in reader.holders {
@@ -378,7 +449,7 @@ fn handed_on_late(case: &Case<'_>, at: &Cover) -> (HandedOn, Option<String>) {
     }
     let rows = dispatcher.rows.into_iter().chain(reader.rows).collect();
     let words = (!words.is_empty()).then(|| words.join("; "));
-    (HandedOn { shown, lacked_cpu, was_stopped, holders, rows }, words)
+    (HandedOn { shown, lacked_cpu, throttled, was_stopped, holders, rows }, words)
 }
 
 /// Every thread that serves requests waited for one and the same thing: more threads would too.

@@ -10,6 +10,7 @@ use crate::interval::{Cover, Interval};
 use crate::rules::claims::{Claims, Wanted};
 use crate::rules::listener::{self, Full};
 use crate::rules::reader;
+use crate::server::Server;
 use crate::socket::{Ends, Socket, Stall};
 use crate::words;
 
@@ -124,6 +125,8 @@ fn accept_queue_full(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
         words::duration(ns)
     );
     let mut culprit = stalled.culprit(ns);
+    let listens = named.as_ref().filter(|full| full.is_certain);
+    let server = listens.map_or(Server::Other, |full| Server::by_name(&full.process));
     if let Some(full) = named {
         text += &full.words();
         if let (true, Some(culprit)) = (full.is_certain, culprit.as_mut()) {
@@ -135,7 +138,7 @@ fn accept_queue_full(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
     }
     let draft = case.draft(Kind::AcceptQueueFull, &parts).located(case, &stalled.at).rows(rows);
     claims.take(case, &stalled.wanted);
-    Some(draft.relation(relation).culprit(culprit).say(text, listener::ADVICE))
+    Some(draft.relation(relation).culprit(culprit).say(text, listener::advice(server)))
 }
 
 /// Segments that were lost, or whose acknowledgement was.

@@ -96,6 +96,54 @@ pub fn stuck_pool() -> Evidence {
     evidence
 }
 
+/// One thread reads all requests, and workers answer them, as in waitress: `(id, read, answered, worker)`.
+pub fn handed_on(own: (u64, u64, u64, u32), others: &[(u64, u64, u64, u32)]) -> Evidence {
+    let of = |&(id, read, answered, worker): &(u64, u64, u64, u32)| {
+        let shape = Shape {
+            id,
+            worker: 9,
+            at_ms: read,
+            accept_queue: 0,
+            handoff: 0,
+            handler: answered - read,
+            cells: &[],
+        };
+        Request {
+            shared_thread: 1,
+            sent_tid: 4200 + worker,
+            sent_thread: format!("waitress-{worker}"),
+            process: String::from("waitress-serve"),
+            ..request("/sleep", &shape)
+        }
+    };
+    let siblings = others.iter().map(of).collect();
+    Evidence { siblings, request: Some(of(&own)), ..Evidence::default() }
+}
+
+/// A backend of PostgreSQL waits for a row that another transaction keeps, until that commits.
+pub fn row_lock() -> Evidence {
+    let shape = |id, at_ms, handler, cells| Shape {
+        id,
+        worker: 0,
+        at_ms,
+        accept_queue: 0,
+        handoff: 0,
+        handler,
+        cells,
+    };
+    let mut slow = request("/x", &shape(1, 0, 420, &[(State::PollWait, 400)]));
+    slow.process = String::from("postgres");
+    let mut row = wait(&slow, State::PollWait, 10, 400);
+    (row.waker_pid, row.waker_tid, row.waker_thread) = (6953, 6953, String::from("postgres"));
+    // The transaction's requests: an update, long done, and the commit.
+    let other = |request: Request| Request { pid: 6953, tid: 6953, ..request };
+    let wakers = vec![
+        other(request("/update", &shape(8, 0, 1, &[]))),
+        other(request("/commit", &shape(7, 405, 50, &[]))),
+    ];
+    Evidence { waits: vec![row], wakers, request: Some(slow), ..Evidence::default() }
+}
+
 /// An event loop that slept while requests came.
 pub fn stalled_loop() -> Evidence {
     let mut evidence = event_loop();
@@ -127,6 +175,7 @@ fn process() -> Option<Process> {
         cgroup: String::from("/system.slice/shop.service"),
         python: String::from("3.11"),
         gc_rung: String::from("symbol"),
+        started: T0 - 3_600_000 * MS,
     })
 }
 

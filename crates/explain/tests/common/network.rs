@@ -229,6 +229,19 @@ pub fn own_queue_full() -> Evidence {
     }
 }
 
+/// Connections were dropped a second before it came.
+pub fn dropped_before() -> Evidence {
+    let mut evidence = super::quiet();
+    let host = evidence.request.as_ref().map(|request| request.host.clone()).unwrap_or_default();
+    for (from_ms, overflows) in [(2100, 0), (1100, 16), (100, 2)] {
+        let mut row = listener("0.0.0.0:8000", overflows, 0);
+        row.host.clone_from(&host);
+        row.start_time = T0 - from_ms * MS;
+        evidence.listeners.push(row);
+    }
+    evidence
+}
+
 pub fn counter(source: &str, metric: &str, subject: &str, unit: &str, delta: u64) -> HostCounter {
     HostCounter {
         host: String::from("web-1"),

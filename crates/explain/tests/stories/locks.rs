@@ -128,3 +128,76 @@ fn many_threads_in_turn_for_one_lock_are_a_convoy() {
         lock.text
     );
 }
+
+/// It had handed the request on, and went to wait for the next.
+#[test]
+fn a_wait_that_goes_on_after_the_answer_was_not_ended_for_it() {
+    let mut slow = handler(&[(State::LockWait, 250)]);
+    let mut row = wait(&slow, State::LockWait, 10, 2800);
+    (row.waker_pid, row.waker_tid, row.waker_thread) = (PID, 4120, String::from("holder"));
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    assert_eq!(only(&evidence).relation, Relation::Caused, "nothing tells of another thread");
+    (slow.sent_tid, slow.sent_thread) = (4121, String::from("worker-2"));
+    evidence.request = Some(slow.clone());
+    let lock = only(&evidence);
+    assert_eq!((lock.relation, &lock.culprit), (Relation::Unknown, &None));
+    let told = "and still did when thread worker-2 (4121) had sent the answer";
+    assert!(lock.text.contains(told), "{}", lock.text);
+    assert!(!format!("{} {}", lock.text, lock.advice).contains("holder"), "{}", lock.text);
+    assert!(!lock.advice.contains("Hold that lock"), "{}", lock.advice);
+    // Closed by whomever, unanswered.
+    evidence.request.as_mut().unwrap().sent_tid = 0;
+    assert!(only(&evidence).text.contains("when the request was over"));
+    // A wait that was over before may well have been the request's, whoever sent the answer.
+    evidence.request = Some(slow);
+    evidence.waits[0].duration_ns = 250 * MS;
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4120);
+
+    // Nor did the interpreter's holder, nor a peer that sent something later.
+    for state in [State::GilWait, State::NetRead] {
+        let mut slow = handler(&[(state, 250)]);
+        slow.sent_tid = 4121;
+        let mut row = wait(&slow, state, 10, 2800);
+        row.peer = String::from("10.0.0.9:5432");
+        let gil = gil_wait(&slow, 10, 2800, (4120, "holder"), 0);
+        let gil_waits = if state == State::GilWait { vec![gil] } else { Vec::new() };
+        let late = only(&Evidence { waits: vec![row], gil_waits, ..of(slow) });
+        assert_eq!((late.relation, &late.culprit), (Relation::Unknown, &None), "{}", late.text);
+    }
+}
+
+/// `kill` wakes who waits for a futex as well as who releases a lock that both share.
+#[test]
+fn another_process_released_a_lock_only_if_its_stack_shows_it() {
+    let slow = handler(&[(State::LockWait, 250)]);
+    let mut row = wait(&slow, State::LockWait, 10, 250);
+    (row.waker_pid, row.waker_tid, row.waker_thread) = (777, 778, String::from("agent"));
+    row.syscall = 202;
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    let lock = only(&evidence);
+    assert_eq!((lock.relation, &lock.culprit), (Relation::Unknown, &None));
+    let told = "until thread agent (778) of another process (777) woke it; whether that released it \
+                or sent a signal is not recorded";
+    assert!(lock.text.contains(told), "{}", lock.text);
+
+    // multiprocessing's semaphores, in shared memory.
+    let woken_by = |function: &str| {
+        let mut woken = sample(&slow, slow.tid, State::LockWait, 10, 250, python(&[]));
+        (woken.waker_pid, woken.waker_tid) = (777, 778);
+        woken.waker_stack = acquiring(&[("release", "/srv/job.py", 9)]);
+        woken.waker_stack.frames.last_mut().unwrap().function = function.to_owned();
+        vec![woken]
+    };
+    evidence.samples = woken_by("__new_sem_post");
+    let lock = only(&evidence);
+    assert_eq!(lock.relation, Relation::Caused, "{}", lock.text);
+    let culprit = lock.culprit.unwrap();
+    assert_eq!((culprit.pid, culprit.tid), (777, 778));
+    evidence.samples = woken_by("kill");
+    assert_eq!(only(&evidence).relation, Relation::Unknown);
+
+    // A file's lock is any process's, and a signal as good.
+    evidence.waits[0].syscall = 73;
+    let lock = only(&evidence);
+    assert_eq!((lock.relation, lock.culprit.unwrap().pid), (Relation::Coincided, 777));
+}

@@ -293,3 +293,170 @@ fn a_loop_whose_iterations_do_not_explain_it_is_a_thread() {
     let evidence = Evidence { siblings: vec![spun], stalls: vec![stall], ..of(late(0, 400)) };
     assert_eq!(only(&evidence).kind, Kind::Handoff);
 }
+
+/// As the handler's time that a quota takes: `throttled`, caused.
+#[test]
+fn a_quota_that_held_the_accepting_thread_back_is_to_blame() {
+    let slow = late(100, 0);
+    let mut row = wait(&slow, State::Throttled, 2, 97);
+    (row.tid, row.thread) = (4102, String::from("MainThread"));
+    let mut evidence = Evidence { waits: vec![row], process: quiet().process, ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Caused));
+    assert_eq!(queue.culprit.unwrap().cgroup, "/system.slice/shop.service");
+    assert!(queue.text.contains("quota (/system.slice/shop.service, or one"), "{}", queue.text);
+    assert!(queue.advice.starts_with("Raise the quota"), "{}", queue.advice);
+
+    // The same in parts, and where a thread is late after it accepted.
+    let mut second = evidence.waits[0].clone();
+    evidence.waits[0].duration_ns = 50 * MS;
+    (second.start_time, second.duration_ns) = (second.start_time + 52 * MS, 45 * MS);
+    evidence.waits.push(second);
+    assert_eq!(only(&evidence).relation, Relation::Caused);
+    let request = evidence.request.as_mut().unwrap();
+    (request.handoff_ns, request.accept_queue_ns) = (request.accept_queue_ns, 0);
+    (request.accept_tid, evidence.waits[0].tid, evidence.waits[1].tid) = (4110, 4110, 4110);
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::Handoff, Relation::Caused));
+    assert!(queue.advice.starts_with("Raise the quota"), "{}", queue.advice);
+}
+
+/// All workers were restarted at once: the connection waited for one of the next.
+#[test]
+fn a_process_that_was_started_after_the_connection_came_is_told() {
+    let mut slow = late(1000, 0);
+    slow.accept_tid = slow.tid;
+    let mut process = quiet().process.unwrap();
+    process.started = slow.start_time + 600 * MS;
+    let mut evidence = Evidence { process: Some(process), ..of(slow.clone()) };
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::AcceptQueue, Relation::Coincided));
+    assert_eq!(queue.culprit.as_ref().unwrap().pid, PID);
+    let told = "Nobody accepted the connection for 1000.0 ms: the process that accepted it in the \
+                end, gunicorn (4100), was started only 600.0 ms after it had come, and took 400.0 ms until \
+                it accepted a first one";
+    assert_eq!(queue.text, told);
+    for option in ["--max-requests-jitter", "--preload", "--timeout", "--graceful-timeout"] {
+        assert!(queue.advice.contains(option), "{}", queue.advice);
+    }
+    evidence.request.as_mut().unwrap().process = String::from("serve");
+    evidence.process.as_mut().unwrap().cmdline.clear();
+    evidence.process.as_mut().unwrap().process.clear();
+    assert!(!only(&evidence).advice.contains("gunicorn"));
+    evidence.process.as_mut().unwrap().process = String::from("gunicorn");
+
+    // It accepted others before: what it did then is another thing.
+    let shape = Shape {
+        id: 2,
+        worker: 0,
+        at_ms: 750,
+        accept_queue: 0,
+        handoff: 0,
+        handler: 320,
+        cells: &[],
+    };
+    evidence.siblings = vec![request("/slow", &shape)];
+    let queue = only(&evidence);
+    assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None), "{}", queue.text);
+    assert!(queue.text.contains("busy with 1 other request for 320.0 ms"), "{}", queue.text);
+    assert!(queue.text.contains("was started only 600.0 ms after it had come"), "{}", queue.text);
+    evidence.siblings.clear();
+
+    // A process that forks for each connection has accepted it before.
+    evidence.request.as_mut().unwrap().accept_tid = 4099;
+    assert!(!only(&evidence).text.contains("was started"), "{}", only(&evidence).text);
+    // One that was there before.
+    evidence.request.as_mut().unwrap().accept_tid = slow.tid;
+    evidence.process.as_mut().unwrap().started = slow.start_time - MS;
+    assert!(!only(&evidence).text.contains("was started"), "{}", only(&evidence).text);
+}
+
+/// Puma accepts only when one of its threads is free: to keep the accepting thread free is no advice.
+#[test]
+fn an_accepting_thread_that_waits_for_a_worker_needs_more_of_them() {
+    let mut slow = late(400, 0);
+    (slow.accept_tid, slow.tid, slow.process) = (4102, 4111, String::from("puma"));
+    let mut row = wait(&slow, State::LockWait, 0, 400);
+    (row.tid, row.thread) = (4102, String::from("puma srv"));
+    (row.waker_tid, row.holder_tid) = (4112, 4112);
+    let shape = |id: u64, worker, at_ms| Shape {
+        id,
+        worker,
+        at_ms,
+        accept_queue: 0,
+        handoff: 0,
+        handler: 200,
+        cells: &[],
+    };
+    let siblings = (0..4u32).map(|n| {
+        let at_ms = if n < 2 { 100 } else { 301 };
+        request("/sleep", &shape(10 + u64::from(n), 1 + n % 2, at_ms))
+    });
+    let mut evidence = Evidence { waits: vec![row], siblings: siblings.collect(), ..of(slow) };
+    let queue = only(&evidence);
+    assert_eq!((queue.relation, &queue.culprit), (Relation::Unknown, &None), "{}", queue.text);
+    assert!(queue.text.contains("while 2 other threads of its process served 4 requests"));
+    assert!(queue.advice.contains("puma: -t 3:3"), "{}", queue.advice);
+    assert!(queue.advice.contains("GET /sleep"), "{}", queue.advice);
+    assert!(!queue.advice.contains("nothing but accepting"), "{}", queue.advice);
+    // Half of the time they were free.
+    evidence.siblings.truncate(2);
+    assert!(only(&evidence).advice.contains("Keep the accepting thread free"));
+    // A lock that is held is another thing.
+    evidence.siblings = vec![request("/sleep", &Shape { handler: 400, ..shape(10, 1, 100) })];
+    assert!(only(&evidence).text.contains("while 1 other thread"));
+    let request = evidence.request.clone().unwrap();
+    let stack = acquiring(&[("accept", "/srv/app.py", 5)]);
+    evidence.samples = vec![sample(&request, 4102, State::LockWait, 0, 400, stack)];
+    assert_eq!(only(&evidence).culprit.unwrap().tid, 4112);
+}
+
+#[test]
+fn a_request_that_was_read_may_wait_for_a_worker() {
+    let others = [(2, 0, 300, 0), (3, 10, 310, 1), (4, 20, 600, 0), (5, 30, 610, 1)];
+    let evidence = handed_on((1, 100, 605, 0), &others);
+    let queue = only(&evidence);
+    assert_eq!((queue.kind, queue.relation), (Kind::Handoff, Relation::Caused));
+    assert_eq!((queue.parts[0].part, queue.ns), ("handler", 500 * MS));
+    let told = "No worker was free for 500.0 ms after it was read: all 2 threads that answer requests were \
+                busy, and waitress-0 (4200), which answered it in the end, answered GET /sleep (request \
+                0000000000000004) until then";
+    assert_eq!(queue.text, told);
+    assert!(
+        queue.advice.contains("More worker threads (waitress: --threads=N)"),
+        "{}",
+        queue.advice
+    );
+    assert_eq!(queue.culprit.unwrap().thread, "all 2 worker threads");
+
+    // Another worker had nothing to do for a while.
+    let some = only(&handed_on((1, 100, 605, 0), &others[..3]));
+    assert_eq!(some.relation, Relation::Coincided, "{}", some.text);
+    assert!(some.text.starts_with("Waited at least 500.0 ms for a worker"), "{}", some.text);
+    assert_eq!(some.culprit.unwrap().tid, 4200);
+}
+
+/// Where it is not certain that a worker has one request at a time, nothing is said.
+#[test]
+fn threads_that_share_requests_are_no_workers() {
+    let others = [(2, 0, 300, 0), (3, 10, 310, 1), (4, 20, 600, 0), (5, 30, 610, 1)];
+    let evidence = handed_on((1, 100, 605, 0), &others);
+    let request = evidence.request.clone().unwrap();
+    let is_silent = |evidence: &Evidence| assert!(findings(evidence).is_empty());
+    // The reader answers as well.
+    let mut answers = evidence.clone();
+    answers.siblings[1].sent_tid = request.tid;
+    is_silent(&answers);
+    // The worker reads as well.
+    let mut reads = evidence.clone();
+    reads.siblings[1].tid = request.sent_tid;
+    is_silent(&reads);
+    // The worker polls: it has many.
+    let mut polls = evidence.clone();
+    let mut row = wait(&request, State::PollWait, 20, 30);
+    row.tid = request.sent_tid;
+    polls.waits.push(row);
+    is_silent(&polls);
+    // Its answer came before this one was read, or it answered nothing else.
+    is_silent(&handed_on((1, 100, 605, 0), &[(2, 0, 90, 0), (3, 10, 610, 1)]));
+}

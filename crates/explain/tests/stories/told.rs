@@ -205,3 +205,36 @@ fn json_has_the_tables_names() {
     // The request's own, and not its critical path.
     assert_eq!(json["path"], "/orders");
 }
+
+/// PostgreSQL waits for a row that another transaction keeps: with epoll, and no peer is slow.
+#[test]
+fn who_ended_a_wait_for_events_is_named_and_nobody_blamed() {
+    let mut evidence = row_lock();
+    let mut slow = evidence.request.clone().unwrap();
+    let poll = only(&evidence);
+    assert_eq!(
+        (poll.kind, poll.relation, &poll.culprit),
+        (Kind::PollWait, Relation::Unknown, &None)
+    );
+    let told = "until thread postgres (6953) of another process, serving GET /commit (request \
+                0000000000000007), woke it";
+    assert!(poll.text.contains(told), "{}", poll.text);
+    assert!(poll.advice.contains("`underspan explain 0000000000000007`"), "{}", poll.advice);
+    assert!(poll.advice.contains("pg_stat_activity.wait_event_type"), "{}", poll.advice);
+    assert!(!poll.advice.contains("peer"), "{}", poll.advice);
+    // Nobody knows who ended it.
+    evidence.waits[0].waker_tid = 0;
+    assert!(only(&evidence).advice.starts_with("Look at locks"), "{}", only(&evidence).advice);
+    // Another server has no such locks; and what woke it may be nobody's request.
+    slow.process = "serve".to_owned();
+    (evidence.request, evidence.wakers) = (Some(slow), Vec::new());
+    assert!(only(&evidence).advice.contains("what this handler polls"));
+    evidence.waits[0].waker_tid = 6953;
+    let poll = only(&evidence);
+    assert!(poll.advice.ends_with("`underspan flame`"), "{}", poll.advice);
+    // A peer that is known is told as ever.
+    evidence.waits[0].peer = "10.0.0.9:5432".to_owned();
+    let poll = only(&evidence);
+    assert_eq!(poll.culprit.unwrap().peer, "10.0.0.9:5432");
+    assert!(poll.advice.ends_with("or a lock held by another transaction"), "{}", poll.advice);
+}

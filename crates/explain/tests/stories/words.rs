@@ -3,17 +3,74 @@
 use underspan_explain::{Evidence, Kind, Relation, explain};
 use underspan_model::{Frame, FrameKind, Request, Stack, State};
 
-use crate::common::network::busy_host;
+use crate::common::network::{busy_host, own_queue_full};
 use crate::common::*;
 use crate::{findings, handler, of, only};
 
 #[test]
 fn of_cpus_only_those_that_it_may_use_were_not_free() {
-    let runnable = only(&of(handler(&[(State::Runnable, 500)])));
+    let slow = handler(&[(State::Runnable, 500)]);
+    let row = wait(&slow, State::Runnable, 10, 500);
+    let runnable = only(&Evidence { waits: vec![row], ..of(slow) });
     assert_eq!(runnable.kind, Kind::Runnable);
     assert!(runnable.text.contains("no CPU that it may use was free"), "{}", runnable.text);
     for pin in ["taskset", "cpuset.cpus"] {
         assert!(runnable.advice.contains(pin), "{}", runnable.advice);
+    }
+}
+
+/// Thousands of wake-ups of some microseconds each, on CPUs that may all be idle.
+#[test]
+fn waits_without_rows_do_not_show_that_cpus_were_lacking() {
+    let slow = handler(&[(State::Runnable, 200)]);
+    let told =
+        |rows: Vec<underspan_model::Wait>| only(&Evidence { waits: rows, ..of(slow.clone()) });
+    let short = told(vec![wait(&slow, State::Runnable, 10, 2)]);
+    assert_eq!((short.relation, &short.culprit), (Relation::Unknown, &None));
+    assert!(short.text.contains("in at least 198 of them"), "{}", short.text);
+    let said = format!("{} {}", short.text, short.advice);
+    assert!(!said.contains("no CPU that it may use") && !said.contains("taskset"), "{said}");
+    assert!(short.advice.contains("larger round trips"), "{}", short.advice);
+
+    // Woken from other waits, and then without a CPU for long.
+    let mut woken = wait(&slow, State::Sleep, 0, 190);
+    woken.runnable_ns = 190 * MS;
+    let long = told(vec![woken]);
+    assert!(long.text.contains("no CPU that it may use was free for 200.0 ms"), "{}", long.text);
+    // As far as rows go.
+    let part = told(vec![wait(&slow, State::Runnable, 10, 120)]);
+    assert!(part.text.contains("120.0 ms of it in waits of a millisecond"), "{}", part.text);
+
+    // Rows that were lost cannot be counted as waits that have none.
+    let lost = vec![unknown().lost.remove(0)];
+    let lost = only(&Evidence { lost, ..of(slow.clone()) });
+    assert!(!lost.text.contains("at least"), "{}", lost.text);
+    assert!(!lost.text.contains("no CPU that it may use"), "{}", lost.text);
+}
+
+#[test]
+fn thousands_of_short_waits_for_a_socket_are_many_small_queries() {
+    let mut slow = handler(&[(State::NetRead, 200)]);
+    let mut row = wait(&slow, State::NetRead, 10, 3);
+    row.peer = "10.0.0.2:5432".to_owned();
+    let mut evidence = Evidence { waits: vec![row], ..of(slow.clone()) };
+    let net = only(&evidence);
+    assert_eq!((net.kind, net.relation, &net.culprit), (Kind::NetRead, Relation::Unknown, &None));
+    let told = "197.0 ms of it in more than 196 waits shorter than a millisecond each";
+    assert!(net.text.contains(told), "{}", net.text);
+    assert!(net.text.contains("(N+1). The rows that there are (1 wait) are for 10.0.0.2:5432"));
+    assert!(net.advice.contains("Ask for more at a time"), "{}", net.advice);
+    // Two peers: which of them it was, they do not tell.
+    let mut other = evidence.waits[0].clone();
+    (other.start_time, other.peer) = (other.start_time + 20 * MS, "10.0.0.3:6379".to_owned());
+    evidence.waits.push(other);
+    assert!(!only(&evidence).text.contains("10.0.0.2"), "{}", only(&evidence).text);
+
+    // A wait that has not ended has no row yet, however long it is.
+    for (end, sent_tid) in [("open", 0), ("closed", 0), ("sent", slow.tid + 1)] {
+        (slow.end, slow.sent_tid) = (end.to_owned(), sent_tid);
+        let net = only(&of(slow.clone()));
+        assert!(!net.text.contains("more than"), "{}", net.text);
     }
 }
 
@@ -203,4 +260,73 @@ fn only_python_is_advised_as_python() {
             assert!(advice.iter().any(|advice| is_for_python(advice)), "{advice:?}");
         }
     }
+}
+
+/// Its own connection waited in a full queue, while who accepts served another request.
+fn full(process: &str) -> Evidence {
+    let mut evidence = own_queue_full();
+    let slow = evidence.request.as_mut().unwrap();
+    (slow.accept_tid, slow.process) = (slow.tid, process.to_owned());
+    let mut before = slow.clone();
+    (before.request_id, before.accept_queue_ns) = ("2".to_owned(), 0);
+    (before.handler_ns, before.duration_ns) = (400 * MS, 400 * MS);
+    evidence.siblings = vec![before];
+    evidence
+}
+
+#[test]
+fn options_are_those_of_the_server_by_its_name() {
+    for (process, options) in [
+        ("gunicorn", ["--worker-class gthread", "gunicorn: --backlog"]),
+        ("uwsgi", ["uWSGI: --processes, --threads", "uWSGI: --listen"]),
+        ("puma", ["puma: -w, -t", "backlog="]),
+        ("php-fpm8.2", ["pm.max_children", "listen.backlog"]),
+        ("uvicorn", ["uvicorn: --workers", "uvicorn: --backlog"]),
+        ("python3", ["More processes that accept, or", "(listen())"]),
+    ] {
+        let queue = only(&full(process));
+        assert_eq!(queue.pattern, "queue_full");
+        for option in options {
+            assert!(queue.advice.contains(option), "{process}: {}", queue.advice);
+        }
+        assert_eq!(queue.advice.contains("gunicorn"), process == "gunicorn", "{}", queue.advice);
+        assert_eq!(queue.advice.matches("More processes").count(), 1, "{}", queue.advice);
+        assert!(!queue.advice.contains("Accept faster"), "{}", queue.advice);
+    }
+}
+
+/// A hub of green threads is no event loop of asyncio's.
+#[test]
+fn hubs_have_their_own_ways_to_threads() {
+    let advice = |file: &str| {
+        let mut evidence = stalled_loop();
+        let stack = python(&[("block", "/srv/app.py", 31), ("switch", file, 65)]);
+        evidence.stalls[0].stack = stack;
+        only(&evidence).advice
+    };
+    let packages = "/usr/lib/python3.11/site-packages";
+    let told = advice(&format!("{packages}/gevent/hub.py"));
+    assert!(told.contains("gevent.get_hub().threadpool.apply"), "{told}");
+    assert!(!told.contains("asyncio"), "{told}");
+    assert!(advice(&format!("{packages}/eventlet/hubs/hub.py")).contains("eventlet.tpool.execute"));
+    assert!(advice("/srv/my_gevent_notes.py").contains("asyncio.to_thread"));
+}
+
+#[test]
+fn no_advice_is_given_twice_on_a_page() {
+    let shape = Shape {
+        id: 1,
+        worker: 0,
+        at_ms: 100,
+        accept_queue: 0,
+        handoff: 300,
+        handler: 320,
+        cells: &[(State::Runnable, 300)],
+    };
+    let slow = request("/x", &shape);
+    let rows = vec![wait(&slow, State::Runnable, 0, 300), wait(&slow, State::Runnable, 300, 300)];
+    let findings = findings(&Evidence { waits: rows, ..of(slow) });
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert!(findings[0].advice.contains("more CPUs"), "{findings:#?}");
+    assert_eq!(findings[1].advice, "As for finding 1");
 }
