@@ -38,7 +38,7 @@ fn read(method: &str, bytes: &[u8]) -> Option<Framing> {
         ("HEAD", _) | (_, 204 | 304) => return Some(Framing::Bytes(head)),
         _ => {}
     }
-    if let Some(codings) = every("transfer-encoding").last() {
+    if let Some(codings) = every("transfer-encoding").next_back() {
         let last = codings.rsplit(',').next().unwrap_or_default().trim();
         return Some(if last.eq_ignore_ascii_case("chunked") {
             Framing::Chunks
