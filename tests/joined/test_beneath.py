@@ -138,7 +138,15 @@ def test_a_quota_is_told_with_what_it_cost(play):
     measured = play.measured["burn"]
     assert finding["relation"] == "caused", finding
     agree(finding["ns"], measured["throttled"])
-    [host] = circumstances(explained, "host_throttled")
-    assert host["what"] == "container_cpu_cfs_throttled_seconds_total", host
-    assert host["subject"] == play.measured["cgroup"], host
-    agree(host["amount"], measured["throttled"])
+    assert finding["culprit"]["cgroup"] == play.measured["cgroup"], finding
+    # It is told once: what coincided is what no finding claims.
+    assert not circumstances(explained, "host_throttled"), explained["meanwhile"]
+    request = explained["start_time"] // 1_000_000_000, explained["duration_ns"] // 1_000_000_000
+    [counted] = play.underspan.sql(
+        play.data,
+        f"""SELECT toInt64(sum(delta)) AS ns FROM throttle
+            WHERE metric = 'container_cpu_cfs_throttled_seconds_total' AND status = 'read'
+            AND subject = '{play.measured["cgroup"]}'
+            AND start_time BETWEEN toDateTime({request[0] - 1}) AND toDateTime({sum(request) + 1})""",
+    )
+    agree(int(counted["ns"]), measured["throttled"])

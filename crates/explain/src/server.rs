@@ -11,17 +11,19 @@ pub(crate) enum Server {
     Waitress,
     Puma,
     PhpFpm,
+    Nginx,
     /// Any other: general words do.
     Other,
 }
 
-const NAMES: [(&str, Server); 6] = [
+const NAMES: [(&str, Server); 7] = [
     ("gunicorn", Server::Gunicorn),
     ("uwsgi", Server::Uwsgi),
     ("uvicorn", Server::Uvicorn),
     ("waitress", Server::Waitress),
     ("puma", Server::Puma),
     ("php-fpm", Server::PhpFpm),
+    ("nginx", Server::Nginx),
 ];
 
 /// So many words of a command line: an interpreter, `-m`, and the server.
@@ -59,6 +61,7 @@ impl Server {
             Server::Uvicorn => " (uvicorn: --workers)",
             Server::Puma => " (puma: -w)",
             Server::PhpFpm => " (php-fpm: pm.max_children)",
+            Server::Nginx => " (nginx: worker_processes)",
             // It has one process.
             Server::Waitress | Server::Other => "",
         }
@@ -71,7 +74,7 @@ impl Server {
             Server::Uwsgi => format!(" (uWSGI: --threads {n})"),
             Server::Waitress => format!(" (waitress: --threads={n})"),
             Server::Puma => format!(" (puma: -t {n}:{n})"),
-            Server::Uvicorn | Server::PhpFpm | Server::Other => String::new(),
+            Server::Uvicorn | Server::PhpFpm | Server::Nginx | Server::Other => String::new(),
         }
     }
 
@@ -88,6 +91,7 @@ impl Server {
             Server::Uvicorn => "More processes that accept (uvicorn: --workers)",
             Server::Puma => "More processes or threads that accept (puma: -w, -t)",
             Server::PhpFpm => "More processes that accept (php-fpm: pm.max_children)",
+            Server::Nginx => "More processes that accept (nginx: worker_processes)",
             Server::Waitress | Server::Other => {
                 "More processes that accept, or other threads that serve what this one accepts"
             }
@@ -103,6 +107,7 @@ impl Server {
             Server::Puma => " (puma: `?backlog=` of its bind)",
             Server::PhpFpm => " (php-fpm: listen.backlog)",
             Server::Waitress => " (waitress: --backlog)",
+            Server::Nginx => " (nginx: `backlog=` of its listen)",
             Server::Other => " (listen())",
         }
     }
@@ -124,7 +129,20 @@ impl Server {
                 " (php-fpm: pm = static, or pm.min_spare_servers; pm.max_requests, \
                  request_terminate_timeout)"
             }
-            Server::Waitress | Server::Other => "",
+            Server::Nginx | Server::Waitress | Server::Other => "",
+        }
+    }
+
+    /// What helps against a client that is slow to take its answer.
+    pub(crate) const fn slow_client(self) -> &'static str {
+        match self {
+            Server::Nginx => {
+                "Let it take the whole answer from the upstream at once, so that only itself waits for a slow \
+                 client (nginx: proxy_buffering on, larger proxy_buffers, proxy_max_temp_file_size)"
+            }
+            _ => {
+                "Put a buffering proxy (nginx) in front, so that a worker thread is not held by a slow client"
+            }
         }
     }
 
@@ -154,6 +172,7 @@ mod tests {
             ("php-fpm8.2", "php-fpm: pool w", Server::PhpFpm),
             ("uwsgi", "", Server::Uwsgi),
             ("puma", "puma 5.6.5 (tcp://127.0.0.1:8207) [shop]", Server::Puma),
+            ("nginx", "nginx: worker process", Server::Nginx),
             ("node", "node server.js", Server::Other),
         ] {
             let process =

@@ -79,8 +79,10 @@ fn one(case: &Case<'_>, claims: &Claims, state: State, kind: Kind) -> Option<Fin
                 return Some(followed(draft, (what, &waited, &count), &peer, served, ns));
             }
             let text = format!("{what} {waited} ({count}): {who} {peer} {}", slow(kind, client));
+            let slow_client =
+                format!("The client itself is slow or far away. {}", case.server().slow_client());
             let advice = match (client, resolver) {
-                (true, _) => CLIENT,
+                (true, _) => slow_client.as_str(),
                 (_, true) => RESOLVER,
                 // It is known what was polled.
                 _ if kind == Kind::PollWait => describe(Kind::NetRead).2,
@@ -179,9 +181,6 @@ fn waker<'a>(case: &Case<'a>, wait: &Wait) -> (String, Option<&'a Request>) {
     }
     (by, request)
 }
-
-const CLIENT: &str = "The client itself is slow or far away. Put a buffering proxy (nginx) in front, \
-    so that a worker thread is not held by a slow client";
 
 const RESOLVER: &str = "A name is resolved there, and its answer is late or lost: keep answers in \
     a cache (nscd, dnsmasq, systemd-resolved), have fewer search domains and a shorter \

@@ -229,11 +229,12 @@ fn zero_window(case: &Case<'_>, claims: &mut Claims) -> Option<Finding> {
         }
     }
     let advice = if client {
-        "The client itself is slow. Put a buffering proxy (nginx) in front, so that a worker thread is \
-         not held by a slow client"
+        format!("The client itself is slow. {}", case.server().slow_client())
     } else {
-        "Let the reader read at once and work later (a thread or queue between), or send less; a time \
-         limit for sending frees this thread"
+        String::from(
+            "Let the reader read at once and work later (a thread or queue between), or send less; a \
+             time limit for sending frees this thread",
+        )
     };
     let draft = case.draft(Kind::ZeroWindow, &parts).located(case, &stalled.at).rows(rows);
     claims.take(case, &stalled.wanted);
