@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use underspan_explain::{Evidence, INTERFERENCE, Process};
+use underspan_explain::{Evidence, INTERFERENCE, PASSED_ON_NS, Process};
 use underspan_model::{
     GcPause, GilWait, LoopStall, LostEvents, PathStep, Request, Span, State, ThreadStates, Wait,
 };
@@ -18,7 +18,7 @@ use crate::{Error, network, samples};
 pub(crate) const LONGEST_NS: u64 = 600_000_000_000;
 /// Requests this long before tell which threads serve requests.
 const POOL_NS: u64 = 10_000_000_000;
-/// Requests that are looked at for the one that a proxy made of this one. Among more it could not be told.
+/// Requests that are looked at for the one that a proxy made of this one. Among more it cannot be told.
 const UPSTREAMS: u64 = 1000;
 /// Threads of other processes that are asked what they served.
 const WAKERS: usize = 4;
@@ -204,16 +204,20 @@ impl Around<'_> {
                 AND t.start_time >= fromUnixTimestamp64Nano({{begin:Int64}}) \
                 AND t.start_time <= fromUnixTimestamp64Nano({{end:Int64}}) \
                 AND (method = {{method:String}} AND path = {{path:String}} \
+                    AND toUnixTimestamp64Nano(t.start_time) + duration_ns >= {{passed_on:Int64}} \
                     OR trace_id = {{trace:String}} AND trace_id != '') LIMIT {{upstreams:UInt64}}",
             crate::requests::columns()
         );
-        self.select("requests", &sql)
+        let end = request.start_time.saturating_add(request.duration_ns);
+        let select = self
+            .select("requests", &sql)
             .param("method", &request.method)
             .param("path", &request.path)
+            .time("passed_on", end.saturating_sub(PASSED_ON_NS))
             .param("trace", &request.trace_id)
-            .param("upstreams", UPSTREAMS)
-            .rows()
-            .await
+            .param("upstreams", UPSTREAMS);
+        let found: Vec<Request> = select.rows().await?;
+        Ok(if found.len() as u64 == UPSTREAMS { Vec::new() } else { found })
     }
 
     /// What threads of other processes served when they ended its own longest waits for events.

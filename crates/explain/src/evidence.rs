@@ -50,7 +50,8 @@ pub struct Evidence {
     pub listeners: Vec<TcpListener>,
     /// What its peers, if they are watched, served on the connections that its thread waited on.
     pub peers: Vec<Request>,
-    /// Requests of other processes of its host within it, of the same trace or with the same method and path.
+    /// Requests of other processes of its host within it: of the same trace, or with the same method and path and
+    /// ended shortly before it.
     pub upstreams: Vec<Request>,
     /// What threads of other processes served that ended its thread's waits for events.
     pub wakers: Vec<Request>,

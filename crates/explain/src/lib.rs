@@ -28,7 +28,7 @@ pub use finding::{
     Culprit, Finding, INTERFERENCE, Kind, PROOF, Part, Relation, RowRef, Threshold, WORK,
 };
 pub use place::Place;
-pub use relay::Relay;
+pub use relay::{PASSED_ON_NS, Relay};
 pub use rules::Circumstance;
 pub use socket::{PeerRequest, SocketWait};
 pub use spans::{Match, SpanView};

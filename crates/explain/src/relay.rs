@@ -10,7 +10,7 @@ use crate::case::{Case, route};
 use crate::window::Window;
 
 /// An answer that is passed on as it comes ends here so soon after it ended there, in nanoseconds.
-const PASSED_ON_NS: u64 = 5_000_000;
+pub const PASSED_ON_NS: u64 = 5_000_000;
 
 /// The request of another process to which this one was passed on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@
 //! says nothing either: that request ends when nothing more was sent for [`SILENCE_NS`], unless its thread is
 //! still at it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use underspan_model::{Ledger, State};
 
@@ -50,19 +50,15 @@ pub(super) struct Asked {
     pub(super) at_read: Ledger,
     /// When it was last told that it is not answered yet; 0: never.
     pub(super) open_told: u64,
-    /// Its thread ended: when, and what it had done for it until then.
-    pub(super) died: Option<(u64, Ledger)>,
     /// What ends its answer, once that has begun.
     pub(super) framing: Framing,
 }
 
 impl Asked {
     /// What its thread did until then, of which nothing was told: unknown, but for what the end of the thread told.
-    fn lost_sight(&self, until: u64) -> Ledger {
-        let (died, mut ledger) = self.died.unwrap_or_else(|| (self.read, Ledger::default()));
-        if died > until {
-            ledger = Ledger::default();
-        }
+    fn lost_sight(&self, until: u64, died: Option<&Died>) -> Ledger {
+        let died = died.filter(|died| died.born == self.born && died.until <= until);
+        let mut ledger = died.and_then(|died| died.ledger.since(&self.at_read)).unwrap_or_default();
         ledger[State::Other] += until.saturating_sub(self.read).saturating_sub(ledger.total());
         ledger
     }
@@ -129,6 +125,16 @@ pub(super) fn phases(asked: &Asked, told: &Told) -> (u64, u64, u64) {
 #[derive(Default)]
 pub(super) struct Assembler {
     pending: HashMap<u64, (Asked, Option<Told>)>,
+    /// Threads that have ended, by id. Their connections are closed afterwards.
+    died: HashMap<u32, Died>,
+}
+
+/// A thread that has ended.
+struct Died {
+    /// When its ledger began.
+    born: u64,
+    until: u64,
+    ledger: Ledger,
 }
 
 impl Assembler {
@@ -172,8 +178,11 @@ impl Assembler {
     pub(super) fn told(&mut self, event: &request_sent_event) -> Option<Finished> {
         let (asked, told) = self.pending.get_mut(&event.id)?;
         let until = event.h.time;
-        let ledger =
-            if event.ledger_ok == 0 { asked.lost_sight(until) } else { Ledger::new(event.ns) };
+        let ledger = if event.ledger_ok == 0 {
+            asked.lost_sight(until, self.died.get(&asked.tid))
+        } else {
+            Ledger::new(event.ns)
+        };
         let answer = event.answer.map(|c| c as u8);
         let writes = told.as_ref().map_or(0, |told| told.writes) + 1;
         let progress = progress(asked, event, writes);
@@ -220,11 +229,15 @@ impl Assembler {
     }
 
     /// A thread has ended, whose ledger began at `born`.
-    pub(super) fn thread_ended(&mut self, tid: u32, born: u64, until: u64, ledger: &Ledger) {
-        for (asked, _) in self.pending.values_mut() {
-            if (asked.tid, asked.born) == (tid, born) {
-                asked.died = ledger.since(&asked.at_read).map(|ledger| (until, ledger));
-            }
+    pub(super) fn thread_ended(&mut self, tid: u32, born: u64, until: u64, ledger: Ledger) {
+        self.died.insert(tid, Died { born, until, ledger });
+    }
+
+    /// Forgets threads that have ended, but for those that have read what has not ended.
+    pub(super) fn forget_threads(&mut self) {
+        if !self.died.is_empty() {
+            let readers: HashSet<u32> = self.pending.values().map(|(asked, _)| asked.tid).collect();
+            self.died.retain(|tid, _| readers.contains(tid));
         }
     }
 
@@ -235,7 +248,7 @@ impl Assembler {
             if request.told.answered {
                 request.end = "sent";
             } else {
-                request.cut(now);
+                request.cut(now, &self.died);
             }
         }
         ended
@@ -248,7 +261,7 @@ impl Assembler {
             if request.told.answered {
                 request.end = "sent";
             } else {
-                request.cut(now);
+                request.cut(now, &self.died);
             }
         }
         rest
@@ -308,8 +321,8 @@ fn progress(asked: &Asked, event: &request_sent_event, writes: u32) -> Progress 
 
 impl Finished {
     /// Ends an unanswered request now. What its thread did is not known, unless it ended.
-    fn cut(&mut self, now: u64) {
+    fn cut(&mut self, now: u64, died: &HashMap<u32, Died>) {
         self.told.until = now.max(self.asked.read);
-        self.told.ledger = self.asked.lost_sight(self.told.until);
+        self.told.ledger = self.asked.lost_sight(self.told.until, died.get(&self.asked.tid));
     }
 }

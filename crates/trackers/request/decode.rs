@@ -149,7 +149,7 @@ impl Decoder for RequestDecoder {
             event_kind::EVENT_THREAD_EXIT => {
                 let exit: thread_exit_event = read(bytes)?;
                 let ledger = Ledger::new(exit.ns);
-                self.assembler.thread_ended(exit.h.tid, exit.h.time, exit.until, &ledger);
+                self.assembler.thread_ended(exit.h.tid, exit.h.time, exit.until, ledger);
             }
             event_kind::EVENT_PROCESS_EXIT => {
                 let header: event_header = read(bytes)?;
@@ -180,6 +180,7 @@ impl Decoder for RequestDecoder {
 
     fn tick(&mut self, now: u64, context: &mut dyn Context, rows: &mut Rows) {
         self.paths.forget(now);
+        self.assembler.forget_threads();
         for finished in self.assembler.silent(now, &self.answering) {
             self.over(finished, context, rows);
         }
@@ -229,7 +230,6 @@ pub(super) fn asked(bytes: &[u8]) -> Result<Asked, DecodeError> {
         at_read: Ledger::new(event.ns),
         open_told: 0,
         framing: Framing::Unknown,
-        died: None,
         unfinished: if event.head_open == 0 { Vec::new() } else { head.to_vec() },
     })
 }

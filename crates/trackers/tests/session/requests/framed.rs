@@ -2,10 +2,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::MS;
+use super::{MS, watched};
 use crate::python_stacks::common::{Program, interpreters};
 use crate::watcher::Watcher;
 
@@ -64,23 +63,14 @@ fn they_end_where_they_say() {
         ("/nothing", "\r\n\r\n", 0),
         ("/close", "\r\n\r\nxx", 2_500),
     ] {
-        let mut answered = Instant::now();
-        thread::scope(|scope| {
-            let client = scope.spawn(|| {
-                client.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
-                let (mut answer, mut byte) = (Vec::new(), [0]);
-                while !answer.ends_with(last.as_bytes()) {
-                    client.read_exact(&mut byte).unwrap();
-                    answer.push(byte[0]);
-                }
-                Instant::now()
-            });
-            while !client.is_finished() {
-                watcher.drain();
-                watcher.read_ledgers();
-                thread::sleep(Duration::from_millis(50));
+        let answered = watched(&mut watcher, || {
+            client.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+            let (mut answer, mut byte) = (Vec::new(), [0]);
+            while !answer.ends_with(last.as_bytes()) {
+                client.read_exact(&mut byte).unwrap();
+                answer.push(byte[0]);
             }
-            answered = client.join().unwrap();
+            Instant::now()
         });
         let took: u64 = program.hear().parse().unwrap();
         let row = watcher.row("requests", |row| row.text("path") == path);

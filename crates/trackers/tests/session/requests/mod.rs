@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
 use crate::machine::{Since, SinceOf, Took};
 use crate::support::Row;
@@ -30,6 +32,19 @@ const HANDLED: Range<u64> = 29 * MS..150 * MS;
 fn assert_within(row: &Row, column: &str, range: Range<u64>, late: u64) {
     let range = range.start..range.end + late;
     assert!(range.contains(&row.u64(column)), "{column} not in {range:?}: {row:?}");
+}
+
+/// What a client does, while records are read as the agent reads them.
+fn watched<T: Send>(watcher: &mut Watcher, client: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let client = scope.spawn(client);
+        while !client.is_finished() {
+            watcher.drain();
+            watcher.read_ledgers();
+            thread::sleep(Duration::from_millis(50));
+        }
+        client.join().expect("the client is answered")
+    })
 }
 
 fn ask(stream: impl Read + Write, path: &str) -> Took {

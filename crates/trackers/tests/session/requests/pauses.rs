@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::Duration;
 
-use super::MS;
+use super::{MS, watched};
 use crate::python_stacks::common::{Program, interpreters};
 use crate::watcher::Watcher;
 
@@ -71,24 +71,17 @@ fn they_last_until_their_last_byte() {
         ("/download", LARGE, 2_000),
         ("/last", 0, 0),
     ] {
-        thread::scope(|scope| {
-            let client = scope.spawn(|| {
-                let request = format!("GET {path} HTTP/1.1\r\n\r\n");
-                client.write_all(request.as_bytes()).unwrap();
-                let mut answer = vec![0; HEAD + body];
-                let (first, rest) = answer.split_at_mut(HEAD + body / 2);
-                client.read_exact(first).unwrap();
-                if path == "/download" {
-                    // The server waits in the middle of one write.
-                    thread::sleep(Duration::from_secs(2));
-                }
-                client.read_exact(rest).unwrap();
-            });
-            while !client.is_finished() {
-                watcher.drain();
-                watcher.read_ledgers();
-                thread::sleep(Duration::from_millis(50));
+        watched(&mut watcher, || {
+            let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            let mut answer = vec![0; HEAD + body];
+            let (first, rest) = answer.split_at_mut(HEAD + body / 2);
+            client.read_exact(first).unwrap();
+            if path == "/download" {
+                // The server waits in the middle of one write.
+                thread::sleep(Duration::from_secs(2));
             }
+            client.read_exact(rest).unwrap();
         });
         let took: u64 = program.hear().parse().unwrap();
         let row = watcher.row("requests", |row| row.text("path") == path);
