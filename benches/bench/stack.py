@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import machine, workload
@@ -18,18 +18,22 @@ TITLE = "nginx → gunicorn → Django → PostgreSQL"
 NOTES = [
     "Everything is on the same machine: clients, service, agent and embedded store, with default rules and everything "
     "on. The published way is bpftrace on the gunicorn worker. *Store stopped* is the agent without that CPU time, as "
-    "if that were on another machine: its rows go to the spool on disk. Each has settled before its turn.",
+    "if that were on another machine: its rows go to the spool on disk. Each has settled before its turn, but sees the "
+    "load in it for the first time: the names of all stacks are looked up anew.",
     "The quick page is all CPU, and little of it: each of its requests is some twenty context switches, nine receives "
     "and seven sends, which is the hardest case there is. The page of 200 ms waits for the database, as most pages of "
     "most services do, and its limit is the number of threads.",
-    "Each round begins and ends with nobody, and its rate is 70 % of what was answered at its beginning: the machine's "
-    "own speed changes between rounds. A figure is compared with the mean of that round's two; told are the median of "
-    "the rounds and, in brackets, the interval that has the true median with 95 % confidence. A target is met or "
-    "missed if all of that interval is on one side of it. *Nobody again* is the second against the first: the machine. "
-    "CPU is that of the whole machine, clients included, divided by the requests answered.",
+    "The machine's own speed changes within a minute. So each figure of a watcher is compared with nobody's right "
+    "before it or, in every second round, right after it, at one rate: 70 % of what was answered just before the two. "
+    "Told are the median of those ratios and, in brackets, the interval that has the true one with 95 % confidence. A "
+    "target is met or missed if all of that interval is on one side of it. *Nobody again* is nobody compared with "
+    "nobody, as far apart: the machine. CPU is that of the whole machine, clients included, divided by the requests "
+    "answered.",
 ]
 CONNECTIONS = 16
 STEADY_SHARE = 0.7
+# About how long a watcher needs until it has settled.
+SETTLED_S = 5
 # What saturates leaves as many requests as connections, which the service still answers.
 DRAINED_S = 1
 NOBODY, AGAIN = "nobody", "again"
@@ -53,38 +57,33 @@ class Page:
 PAGES = (Page("quick page", "/products/{n}/"), Page("page of 200 ms", "/checkout/"))
 
 
-@dataclass
-class Turns:
-    """What was seen of one page, round by round."""
+@dataclass(frozen=True)
+class Pair:
+    """What the clients saw while nobody watched and while somebody did, one right after the other, at one rate."""
 
-    rates: list[float] = field(default_factory=list)
-    seen: dict[str, list[dict]] = field(default_factory=dict)
+    rate: float
+    nobody: dict
+    watched: dict
 
-    def ratios(self, who: str, figure: Callable[[dict], float]) -> list[float]:
-        """In units of nobody's of the same round; of nobody again, in units of the first."""
-        nobody = zip(self.seen[NOBODY], self.seen[AGAIN])
-        bases = [figure(one) if who == AGAIN else (figure(one) * figure(two)) ** 0.5 for one, two in nobody]
-        return [figure(one) / base for one, base in zip(self.seen[who], bases)]
+    def ratio(self, figure: Callable[[dict], float]) -> float:
+        return figure(self.watched) / figure(self.nobody)
 
 
 def run(folder: Path, settings: Settings) -> list[Row]:
-    turns = {page: Turns() for page in PAGES}
+    pairs: dict[tuple[Page, str], list[Pair]] = {}
     with stack(folder) as (service, worker):
         saturate(service.port, PAGES[0], settings)  # warm: connections, caches, bytecode
         for round_number in range(settings.stack_rounds):
             for page in PAGES:
-                turns[page].rates.append(STEADY_SHARE * saturate(service.port, page, settings)["rate"])
-            for who in turns_of(round_number):
-                with watching(who, folder / f"{who}{round_number}", worker):
-                    for page in PAGES:
-                        seen = paced(folder, service.port, page, turns[page].rates[-1], settings)
-                        turns[page].seen.setdefault(who, []).append(seen)
-    return [row for page in PAGES for row in rows(page, turns[page])]
-
-
-def turns_of(round_number: int) -> tuple[str, ...]:
-    """Who watches in this round, one after another: every second round plays the watchers backwards."""
-    return (NOBODY, *WATCHERS[:: -1 if round_number % 2 else 1], AGAIN)
+                for who in (*WATCHERS, AGAIN):
+                    observers = (NOBODY, who)[:: -1 if round_number % 2 else 1]
+                    rate = STEADY_SHARE * saturate(service.port, page, settings)["rate"]
+                    seen = {}
+                    for one in observers:
+                        with watching(one, folder / f"{one}{round_number}", worker):
+                            seen[one] = paced(folder, service.port, page, rate, settings)
+                    pairs.setdefault((page, who), []).append(Pair(rate, seen[NOBODY], seen[who]))
+    return [row for page in PAGES for row in rows(page, {who: pairs[page, who] for who in (*WATCHERS, AGAIN)})]
 
 
 def saturate(port: int, page: Page, settings: Settings) -> dict:
@@ -107,7 +106,10 @@ def paced(folder: Path, port: int, page: Page, rate: float, settings: Settings) 
 
 @contextlib.contextmanager
 def watching(who: str, folder: Path, worker: int) -> Iterator[None]:
-    if who in (NOBODY, AGAIN):
+    if who == NOBODY:
+        yield
+    elif who == AGAIN:
+        time.sleep(SETTLED_S)
         yield
     elif who == "published":
         with Published(folder, worker):
@@ -119,23 +121,24 @@ def watching(who: str, folder: Path, worker: int) -> Iterator[None]:
                 yield
 
 
-def rows(page: Page, turns: Turns) -> list[Row]:
-    base = turns.seen[NOBODY]
-    load = f"{page.name}, {median(turns.rates):.0f} requests/s (70 %)"
+def rows(page: Page, pairs: dict[str, list[Pair]]) -> list[Row]:
+    every = [pair for some in pairs.values() for pair in some]
+    base = [pair.nobody for pair in every]
+    load = f"{page.name}, {median([pair.rate for pair in every]):.0f} requests/s (70 %)"
     table = [
         Row(f"{load}: p50, nobody watching", f"{spread([one['p50'] / 1e6 for one in base], '{:.2f}')} ms"),
         Row(f"{load}: p99, nobody watching", f"{spread([one['p99'] / 1e6 for one in base], '{:.2f}')} ms"),
         Row(f"{load}: CPU a request, nobody watching", f"{spread([one['cpu'] * 1e3 for one in base], '{:.2f}')} ms"),
     ]
-    for who in (*WATCHERS, AGAIN):
+    for who, some in pairs.items():
         held = who in ("underspan", "stopped")
-        answered = turns.ratios(who, lambda one: one["answered"] / one["seconds"])
-        tail = turns.ratios(who, lambda one: one["p99"])
+        answered = [pair.ratio(lambda one: one["answered"] / one["seconds"]) for pair in some]
+        tail = [pair.ratio(lambda one: one["p99"]) for pair in some]
         what = f"{load}: throughput, {NAMES[who]}"
         table.append(held_above(what, answered, 0.98, "≥ −2 %") if held else Row(what, change(answered)))
         what = f"{load}: p99, {NAMES[who]}"
         table.append(held_below(what, tail, 1.02, "≤ +2 %") if held else Row(what, change(tail)))
         for what, key in ("p50", "p50"), ("CPU a request", "cpu"):
-            ratios = turns.ratios(who, lambda one, key=key: one[key])
+            ratios = [pair.ratio(lambda one, key=key: one[key]) for pair in some]
             table.append(Row(f"{load}: {what}, {NAMES[who]}", change(ratios)))
     return table
