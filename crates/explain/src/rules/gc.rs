@@ -45,10 +45,13 @@ impl Asked {
         (words::fraction(asked, total) > 0.5).then(|| Asked {
             text: format!("; it was told to: gc.collect() is called in {}", place.words()),
             advice: format!(
-                "Take the call of gc.collect() in {} ({}:{}) away: the interpreter collects by \
-                 itself when enough objects are new. If it must be, call it where no request waits: \
-                 between requests, in a process of its own, or before gc.freeze() at start-up",
-                place.caller, place.file, place.line
+                "Take what lives for ever out of the collector's sight: call gc.freeze() once start-up is \
+                 done{}; then gc.collect() in {} ({}:{}) looks only at what came since. Or take that call \
+                 away: the interpreter collects by itself when enough objects are new",
+                case.server().after_fork(),
+                place.caller,
+                place.file,
+                place.line
             ),
         })
     }
