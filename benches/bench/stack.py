@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from bench import machine, workload
@@ -73,17 +74,23 @@ def run(folder: Path, settings: Settings) -> list[Row]:
     pairs: dict[tuple[Page, str], list[Pair]] = {}
     with stack(folder) as (service, worker):
         saturate(service.port, PAGES[0], settings)  # warm: connections, caches, bytecode
-        for round_number in range(settings.stack_rounds):
-            for page in PAGES:
-                for who in (*WATCHERS, AGAIN):
-                    observers = (NOBODY, who)[:: -1 if round_number % 2 else 1]
-                    rate = STEADY_SHARE * saturate(service.port, page, settings)["rate"]
-                    seen = {}
-                    for one in observers:
-                        with watching(one, folder / f"{one}{round_number}", worker):
-                            seen[one] = paced(folder, service.port, page, rate, settings)
-                    pairs.setdefault((page, who), []).append(Pair(rate, seen[NOBODY], seen[who]))
+        for number in range(settings.stack_rounds):
+            for page, who in product(PAGES, (*WATCHERS, AGAIN)):
+                order = (NOBODY, who)[:: -1 if number % 2 else 1]
+                place = folder / f"{who}{number}-{PAGES.index(page)}"
+                pairs.setdefault((page, who), []).append(pair(place, service.port, worker, page, order, settings))
     return [row for page in PAGES for row in rows(page, {who: pairs[page, who] for who in (*WATCHERS, AGAIN)})]
+
+
+def pair(folder: Path, port: int, worker: int, page: Page, order: tuple[str, str], settings: Settings) -> Pair:
+    """Nobody and somebody, in that order or the other."""
+    rate = STEADY_SHARE * saturate(port, page, settings)["rate"]
+    seen = {}
+    for who in order:
+        with watching(who, folder, worker):
+            seen[who] = paced(folder.parent, port, page, rate, settings)
+    nobody = seen.pop(NOBODY)
+    return Pair(rate, nobody, *seen.values())
 
 
 def saturate(port: int, page: Page, settings: Settings) -> dict:

@@ -19,7 +19,7 @@ TEXT = frozenset(
         "parent_span_id",
         "waker_thread",
         "holder_thread",
-    "holder_process",
+        "holder_process",
         "sent_thread",
         "start_time",
         "lock_kind",
